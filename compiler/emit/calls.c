@@ -265,6 +265,14 @@ static const char *chunk_turns_text(const Printer *p, const Op *o, int none)
     return arena_printf(p->emit->arena, "%s + first", turns_text(p, o, none));
 }
 
+/* Which queries and keys of the loops around it attention has. */
+static const char *tile_text(const Printer *p, const Op *o, int none)
+{
+    (void)none;
+    return op_in_loop(p->step, o, LOOP_KEYS) ? "plan_pair_tile(plan_layer_mask[layer], chunk, key)"
+                                             : "plan_queries_tile(chunk)";
+}
+
 /* ---- calls ---- */
 
 /* Words of a call (step/operations.def); with an operand: NAME(x0). */
@@ -293,6 +301,7 @@ static const struct {
     {"rope", rope_text},
     {"positions", turns_text},
     {"chunk_positions", chunk_turns_text},
+    {"tile", tile_text},
 };
 
 /* Whether it is x or y followed by a digit. */
@@ -349,9 +358,7 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_LSE;
     if (op_work_kind(o->kind) == WORK_ATTENTION && o->weight)
         form |= FORM_LATENTS;
-    if (op_in_loop(p->step, o, LOOP_KEYS))
-        form |= FORM_KEYS;
-    else if (op_dim(p->step, o) == LOOP_TOKENS && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
+    if (op_dim(p->step, o) == LOOP_TOKENS && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
         form |= FORM_ROWS;
     return form;
 }

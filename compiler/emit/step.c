@@ -230,8 +230,10 @@ static void open_tokens(Printer *p, const Scope *n)
     if (p->step->by_queries) {
         emit_line(p->emit, "for (int chunk = 0; chunk < %s; chunk++) {",
                   n->turns ? arena_printf(p->emit->arena, "%d", n->turns) : "PLAN_QUERY_CHUNKS");
-        emit_line(p->emit, "const int64_t first = n * chunk / PLAN_QUERY_CHUNKS, rows = n * (chunk + 1) / "
-                           "PLAN_QUERY_CHUNKS - first;");
+        emit_line(p->emit,
+                  "const int64_t first = %s * chunk / PLAN_QUERY_CHUNKS, rows = %s * (chunk + 1) / "
+                  "PLAN_QUERY_CHUNKS - first;",
+                  all, all);
         return;
     }
     emit_line(p->emit, "for (int64_t first = 0; first < %s; first += PLAN_CHUNK) {", all);
@@ -266,9 +268,10 @@ static void open_ahead(Printer *p, const Scope *n)
     }
     emit_line(p->emit, "const int next = chunk + 1;");
     emit_line(p->emit, "if (next < PLAN_QUERY_CHUNKS) {");
-    emit_line(
-        p->emit,
-        "const int64_t start = n * next / PLAN_QUERY_CHUNKS, end = n * (next + 1) / PLAN_QUERY_CHUNKS;");
+    emit_line(p->emit,
+              "const int64_t start = %s * next / PLAN_QUERY_CHUNKS, end = %s * (next + 1) / "
+              "PLAN_QUERY_CHUNKS;",
+              all_text(p), all_text(p));
 }
 
 static void open_scope(Printer *p, const Scope *n)
@@ -351,6 +354,20 @@ static bool mentions(const Text *t, const char *name)
     return false;
 }
 
+static bool of_all_tokens(const Value *v)
+{
+    return v->dim[0] == DIM_ALL_TOKENS || v->dim[1] == DIM_ALL_TOKENS;
+}
+
+/* Whether one of its operations names all tokens of the ranks that split layers. */
+static bool has_all_tokens(const Step *s, const Block *b)
+{
+    bool has = b->unit == 1;
+    for (int i = 0; i < b->ops.n && !has; i++)
+        has = op_touches(s, &b->ops.at[i], of_all_tokens);
+    return has;
+}
+
 static void emit_block(Emit *e, const Flow *f, const Block *b)
 {
     Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n)};
@@ -360,7 +377,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     emit_line(e, "BurstExec *e = s->exec;");
     if (b < &f->step->block[BLOCK_MOMENTUM])
         emit_line(e, p.step->shape.tensor > 1 ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;",
-                  b->unit == 1 ? ", all = s->n" : "");
+                  has_all_tokens(p.step, b) ? ", all = s->n" : "");
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
     emit_variables(&p, EL_INT);

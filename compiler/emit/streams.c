@@ -172,8 +172,8 @@ static void emit_chunk_copy(Printer *p, const Op *o)
     const char *key = ahead ? "next" : "key", *begin = ahead ? "start" : "first",
                *rows = ahead ? "(end - start)" : "rows";
     if (keys) {
-        begin = arena_printf(a, "plan_query_begin(n, %s)", key);
-        rows = arena_printf(a, "plan_key_rows(n, %s)", key);
+        begin = arena_printf(a, "plan_query_begin(%s, %s)", all_text(p), key);
+        rows = arena_printf(a, "plan_key_rows(%s, %s)", all_text(p), key);
     }
     const char *at = rows_at(p, o, host, begin);
     const char *from = stage ? place_text(p, o, o->read[0]) : at,

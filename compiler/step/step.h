@@ -152,17 +152,16 @@ typedef enum Stream {
 } Stream;
 /* The form of an operation that several functions do. OTHER: LayerNorm, an activation but SwiGLU, a head
  * with bias or softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with the gradient
- * of lse. ROWS: of a chunk of tokens; KEYS: and of keys. LATENTS: travel as keys and values. PARTS: of rows
- * whose mean of squares is an operand. */
+ * of lse. ROWS: of a chunk of tokens. LATENTS: travel as keys and values. PARTS: of rows whose mean of
+ * squares is an operand. */
 enum {
     FORM_OTHER = 1,
     FORM_COLUMNS = 2,
     FORM_TO_TOKENS = 4,
     FORM_LSE = 8,
     FORM_ROWS = 16,
-    FORM_KEYS = 32,
-    FORM_LATENTS = 64,
-    FORM_PARTS = 128
+    FORM_LATENTS = 32,
+    FORM_PARTS = 64
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;
@@ -311,7 +310,7 @@ int step_ahead(Step *s, int loop, int turns);
 int step_prefetch(Step *s, Block *b, int at, Op copy);
 /* Operations that treat tokens by themselves over so many chunks of the tokens: those that `by_tokens`
  * says. */
-void step_chunks(Step *s, int chunks);
+void step_chunks(Step *s, int64_t tokens, int chunks);
 /* Attention in the loops over chunks of queries becomes a loop over chunks of keys, between their copies
  * to and from the host's memory. */
 void step_keys(Step *s);

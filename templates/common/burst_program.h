@@ -4,6 +4,7 @@
 #define BURST_PROGRAM_H
 
 #include "burst_head_chunks.h"
+#include "burst_tile.h"
 #include "burst_mask.h"
 
 #include <math.h>

@@ -4,36 +4,15 @@
 #ifndef BURST_QUERIES_H
 #define BURST_QUERIES_H
 
-/* Selects a chunk of queries with all keys. The first chunk sets up what the others reuse. */
-static inline void plan_take_row(PlanState *s, int chunk, PlanQueries *all)
+/* The chunk of queries with all keys, which the first one exchanges, and the last one their gradients. */
+static inline PlanTile plan_queries_tile(int chunk)
 {
-    plan_take_queries(s, chunk, all);
-    s->adds = s->keys_there = chunk > 0;
-    s->more = chunk < PLAN_QUERY_CHUNKS - 1;
-}
-
-/* Computes o and lse of the chunk's queries. */
-static inline int plan_attention_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q,
-                                      const BurstAct *k, const BurstAct *v, BurstAct *o, float *lse)
-{
-    PlanQueries all;
-    plan_take_row(s, chunk, &all);
-    BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
-    plan_put_queries(s, &all);
-    return BURST_OK;
-}
-
-/* Computes their dq, and adds to dk and dv, which the first chunk begins. */
-static inline int plan_attention_back_rows(BurstCtx *c, PlanState *s, int mask, int chunk, const BurstAct *q,
-                                           const BurstAct *k, const BurstAct *v, const float *lse,
-                                           const BurstAct *d_o, const float *delta, float *dq, float *dk,
-                                           float *dv)
-{
-    PlanQueries all;
-    plan_take_row(s, chunk, &all);
-    BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
-    plan_put_queries(s, &all);
-    return BURST_OK;
+    PlanTile tile;
+    memset(&tile, 0, sizeof tile);
+    tile.queries = chunk;
+    tile.adds = tile.has_keys = chunk > 0;
+    tile.keeps_sums = chunk < PLAN_QUERY_CHUNKS - 1;
+    return tile;
 }
 
 #ifdef PLAN_KEY_CHUNKS
@@ -55,49 +34,17 @@ static inline bool plan_key_begun(int mask, int chunk, int key)
     return begun;
 }
 
-/* Selects a pair, and whether it is the first or the last of the chunk of queries. */
-static inline void plan_take_pair(PlanState *s, int mask, int chunk, int key, PlanQueries *queries,
-                                  PlanKeys *keys)
+/* The chunk of queries with one chunk of keys, of those that the mask leaves it a pair with. */
+static inline PlanTile plan_pair_tile(int mask, int chunk, int key)
 {
-    plan_take_queries(s, chunk, queries);
-    plan_take_keys(s, key, keys);
-    s->adds = plan_key_begun(mask, chunk, key);
-    s->goes_on = key > plan_key_from(mask, chunk, 0);
-    s->follows = plan_key_from(mask, chunk, key + 1) < PLAN_QUERY_CHUNKS;
-}
-
-static inline void plan_put_pair(PlanState *s, const PlanQueries *queries, const PlanKeys *keys)
-{
-    plan_put_keys(s, keys);
-    plan_put_queries(s, queries);
-}
-
-/* Adds a chunk of keys to o and lse of the chunk's queries. k, v: of the chunk of keys. */
-static inline int plan_attention_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key,
-                                      const BurstAct *q, const BurstAct *k, const BurstAct *v, BurstAct *o,
-                                      float *lse)
-{
-    PlanQueries queries;
-    PlanKeys keys;
-    plan_take_pair(s, mask, chunk, key, &queries, &keys);
-    BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
-    plan_put_pair(s, &queries, &keys);
-    return BURST_OK;
-}
-
-/* Adds to dq of the chunk of queries, and to dk and dv of the chunk of keys, which the first chunk of
- * queries that attends it begins. */
-static inline int plan_attention_back_keys(BurstCtx *c, PlanState *s, int mask, int chunk, int key,
-                                           const BurstAct *q, const BurstAct *k, const BurstAct *v,
-                                           const float *lse, const BurstAct *d_o, const float *delta,
-                                           float *dq, float *dk, float *dv)
-{
-    PlanQueries queries;
-    PlanKeys keys;
-    plan_take_pair(s, mask, chunk, key, &queries, &keys);
-    BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
-    plan_put_pair(s, &queries, &keys);
-    return BURST_OK;
+    PlanTile tile;
+    memset(&tile, 0, sizeof tile);
+    tile.queries = chunk;
+    tile.keys = key;
+    tile.adds = plan_key_begun(mask, chunk, key);
+    tile.resumes = key > plan_key_from(mask, chunk, 0);
+    tile.suspends = plan_key_from(mask, chunk, key + 1) < PLAN_QUERY_CHUNKS;
+    return tile;
 }
 
 /* Adds the bytes that a sequence copies of keys and their sums, over all pairs of chunks. */
@@ -113,6 +60,56 @@ static inline void plan_add_key_copies(const PlanState *s, int64_t *staged, int6
             }
 }
 #endif
+
+/* What the rank has besides the tile. */
+typedef struct PlanOthers {
+    PlanQueries queries;
+#ifdef PLAN_KEY_CHUNKS
+    PlanKeys keys;
+#endif
+} PlanOthers;
+
+static inline void plan_take_tile(PlanState *s, const PlanTile *tile, PlanOthers *others)
+{
+    s->tile = *tile;
+    plan_take_queries(s, tile->queries, &others->queries);
+#ifdef PLAN_KEY_CHUNKS
+    plan_take_keys(s, tile->keys, &others->keys);
+#endif
+}
+
+static inline void plan_put_tile(PlanState *s, const PlanOthers *others)
+{
+#ifdef PLAN_KEY_CHUNKS
+    plan_put_keys(s, &others->keys);
+#endif
+    plan_put_queries(s, &others->queries);
+    memset(&s->tile, 0, sizeof s->tile);
+}
+
+/* Computes o and lse of the tile's queries. k, v: of its keys. */
+static inline int plan_attention_tile(BurstCtx *c, PlanState *s, int mask, PlanTile tile, const BurstAct *q,
+                                      const BurstAct *k, const BurstAct *v, BurstAct *o, float *lse)
+{
+    PlanOthers others;
+    plan_take_tile(s, &tile, &others);
+    BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
+    plan_put_tile(s, &others);
+    return BURST_OK;
+}
+
+/* Computes their dq, and dk and dv of the keys. */
+static inline int plan_attention_back_tile(BurstCtx *c, PlanState *s, int mask, PlanTile tile,
+                                           const BurstAct *q, const BurstAct *k, const BurstAct *v,
+                                           const float *lse, const BurstAct *d_o, const float *delta,
+                                           float *dq, float *dk, float *dv)
+{
+    PlanOthers others;
+    plan_take_tile(s, &tile, &others);
+    BURST_TRY(plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv));
+    plan_put_tile(s, &others);
+    return BURST_OK;
+}
 
 #include "burst_not_alone.h"
 

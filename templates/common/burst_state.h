@@ -24,10 +24,7 @@
     int64_t own, each;
     /* leading tokens whose attention is recomputed; 0: all are attended */
     int64_t again;
-    bool adds;  /* the sums of the keys' gradients were begun by earlier queries */
-    bool keys_there; /* and the keys of all ranks that share heads have arrived, with those sums */
-    bool goes_on, follows; /* earlier, or later, chunks of keys have the same queries */
-    bool more;  /* later queries add to the same sums */
+    PlanTile tile; /* the operand of the running attention */
     int turn;   /* index among the tensor ranks */
     PlanChunkHeads heads; /* heads in the running attention */
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries; of keys */

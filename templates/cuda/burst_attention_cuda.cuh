@@ -102,7 +102,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     float *to_k = dk, *to_v = dv;
 #endif
 #if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
-    if (s->adds) /* an exchange overwrites the rank's own arrays */
+    if (s->tile.adds) /* an exchange overwrites the rank's own arrays */
         to_k = s->buffer.own_dk, to_v = s->buffer.own_dv;
 #endif
     s->mask = mask;
@@ -111,7 +111,7 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     BURST_TRY(plan_home_keys(c, s, k, v));
     BURST_TRY(plan_clear(s, dq, to_k, to_v));
 #if PLAN_PIECES > 1
-    if (s->adds) {
+    if (s->tile.adds) {
         BURST_TRY(plan_move_pieces(c, s, PLAN_HEAD_DIM, dk, to_k, true));
         BURST_TRY(plan_move_pieces(c, s, PLAN_VALUE_DIM, dv, to_v, true));
     }
@@ -129,12 +129,12 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
 #if defined PLAN_KEY_CHUNKS && defined PLAN_SHARES
     const int64_t rows = s->heads.keys * plan_own_keys(s);
     cudaStream_t compute = burst_gpu_compute(s->exec);
-    if (s->adds) {
+    if (s->tile.adds) {
         BURST_TRY(burst_gpu_add_floats(s->exec, compute, rows * PLAN_HEAD_DIM, to_k, dk));
         BURST_TRY(burst_gpu_add_floats(s->exec, compute, rows * PLAN_VALUE_DIM, to_v, dv));
     }
 #endif
-    return s->follows ? BURST_OK : plan_order_dq(c, s, dq);
+    return s->tile.suspends ? BURST_OK : plan_order_dq(c, s, dq);
 }
 
 #ifdef PLAN_LATENTS

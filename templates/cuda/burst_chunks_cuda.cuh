@@ -42,11 +42,11 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     const int64_t rows = s->heads.keys * plan_own_keys(s);
     const size_t keys = (size_t)(rows * PLAN_HEAD_DIM) * sizeof(float),
                  values = (size_t)(rows * PLAN_VALUE_DIM) * sizeof(float);
-    if (!s->goes_on)
+    if (!s->tile.resumes)
         BURST_TRY(burst_gpu_zero(s->exec, dq,
                                  (size_t)(s->heads.queries * s->chunk[s->me].tokens * PLAN_HEAD_DIM) *
                                      sizeof(float)));
-    if (s->adds)
+    if (s->tile.adds)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, dk, keys));
     return burst_gpu_zero(s->exec, dv, values);

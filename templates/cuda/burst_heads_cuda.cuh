@@ -131,7 +131,7 @@ static inline int64_t plan_home_apart(const PlanState *s, const PlanPart *x, int
 {
 #ifdef PLAN_QUERY_CHUNKS
     return x->before *
-           (plan_query_begin(plan_tokens(chunk), s->query_chunk) - plan_query_begin(s->n, s->query_chunk));
+           (plan_query_begin(plan_tokens(chunk), s->tile.queries) - plan_query_begin(s->n, s->tile.queries));
 #else
     return x->before * (s->key[chunk].tokens - s->n);
 #endif
@@ -236,7 +236,7 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
     const PlanPart kv[] = {{home[0], share[0], PLAN_KEY_HEADS, vector, s->heads.keys * vector, 0},
                            {home[1], share[1], PLAN_KEY_HEADS, value, s->heads.keys * value, 0}};
     burst_doing(c, "all-to-all, tokens to heads");
-    if (tensor == BURST_T_KV ? s->keys_there : s->goes_on)
+    if (tensor == BURST_T_KV ? s->tile.has_keys : s->tile.resumes)
         return BURST_OK;
     if (tensor == BURST_T_KV)
         return plan_exchange(s, channel, tensor, kv, 2, true, s->buffer.pack_kv, PLAN_PACK_KV);
@@ -263,7 +263,7 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
                             {s->buffer.xsum, share[0], PLAN_AGAIN_HEADS, gradient, 0, 0},
                             {sum_v, share[1], PLAN_AGAIN_HEADS, of_value, 0, 0}};
     BURST_TRY(plan_launch(c, s));
-    if (tensor == BURST_T_DKV ? s->more : s->follows)
+    if (tensor == BURST_T_DKV ? s->tile.keeps_sums : s->tile.suspends)
         return BURST_OK;
     burst_doing(c, "all-to-all, heads to tokens");
     if (tensor == BURST_T_O)
@@ -318,7 +318,7 @@ static inline int plan_forward_by_heads(PlanState *s)
     plan_share(s, BURST_T_Q, s->buffer.xq, NULL, NULL, NULL);
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_O, s->buffer.xlse, s->buffer.xo, NULL, NULL);
-    s->share[BURST_T_O].started = s->goes_on && s->begun;
+    s->share[BURST_T_O].started = s->tile.resumes && s->begun;
     return BURST_OK;
 }
 #endif
@@ -331,9 +331,9 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
-    if (!s->goes_on)
+    if (!s->tile.resumes)
         BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_words(s, BURST_T_DQ, 0, s->me)));
-    if (s->keys_there)
+    if (s->tile.has_keys)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_words(s, BURST_T_DKV, 0, s->me)));
     return burst_gpu_zero(s->exec, s->buffer.xdv, (size_t)plan_part_words(s, BURST_T_DKV, 1, s->me));

@@ -454,9 +454,9 @@ static inline void plan_count_pairs(PlanState *s)
     s->attended = s->to_attend = 0;
     for (int i = 0; i < live->ops; i++)
         s->to_attend += live->compute[i];
-    if (PLAN_OUTPUTS_TRAVEL || s->follows)
+    if (PLAN_OUTPUTS_TRAVEL || s->tile.suspends)
         s->to_attend = INT32_MAX;
-    s->home[BURST_T_O].started = s->goes_on && s->begun;
+    s->home[BURST_T_O].started = s->tile.resumes && s->begun;
     s->at_once = PLAN_AT_ONCE;
 }
 
@@ -591,7 +591,7 @@ static inline int plan_attend_end(BurstCtx *c, PlanState *s)
     s->begun = plan_own(s, BURST_T_O)->started;
     s->at_once = s->launch.rest = false;
     s->launch.home = 0;
-    if (s->follows)
+    if (s->tile.suspends)
         return BURST_OK;
     if (PLAN_AT_ONCE && s->attended < s->to_attend)
         return burst_fail(c, BURST_E_PLAN, "%d pairs of chunks of %d", s->attended, s->to_attend);

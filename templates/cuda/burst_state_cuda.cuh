@@ -66,7 +66,6 @@ typedef struct PlanState {
 #include "burst_state.h"
     double *loss;                  /* sum over counted tokens */
     bool begun; /* earlier chunks of keys are in the output of these queries */
-    int query_chunk; /* index of the current chunk of queries */
     int multiprocessors;
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* of chunk and key, on the device */
     BurstTokens queries; /* the current chunk of queries of all ranks that share heads */
@@ -270,7 +269,6 @@ static inline void plan_move_tokens(BurstTokens *tokens, int64_t first, int64_t 
 static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 {
     const int64_t first = plan_query_begin(s->n, chunk);
-    s->query_chunk = chunk;
     all->tokens = s->tokens[s->me];
     plan_move_tokens(&s->tokens[s->me], first, plan_query_begin(s->n, chunk + 1) - first);
     for (int i = 0; i < PLAN_QUERY_RANKS; i++) {
@@ -286,7 +284,6 @@ static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 
 static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 {
-    s->adds = s->more = s->keys_there = s->goes_on = s->follows = false;
     s->tokens[s->me] = all->tokens;
     for (int i = 0; i < PLAN_QUERY_RANKS; i++)
         s->chunk[plan_query_rank(s->me, i)].tokens = all->n[i];

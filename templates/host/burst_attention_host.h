@@ -50,7 +50,7 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
                          .qc = &s->chunk[s->me],
                          .o = o,
                          .lse = lse};
-    if (!s->goes_on)
+    if (!s->tile.resumes)
         burst_attend_start(&start);
     return plan_forward(c, s);
 }
@@ -69,13 +69,15 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
     s->mask = mask;
     burst_part(c, BURST_P_GRAD_BEGIN, 0, 0);
     memset(dq, 0,
-           s->goes_on ? 0
-                      : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
-    memset(to_k, 0, s->adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
+           s->tile.resumes
+               ? 0
+               : (size_t)(s->heads.queries * PLAN_HEAD_DIM * s->chunk[s->me].tokens) * sizeof(float));
+    memset(to_k, 0,
+           s->tile.adds ? 0 : (size_t)(s->heads.keys * PLAN_HEAD_DIM * plan_own_keys(s)) * sizeof(float));
     memset(to_v, 0,
-           s->adds ? 0 : (size_t)(s->heads.keys * PLAN_VALUE_DIM * plan_own_keys(s)) * sizeof(float));
+           s->tile.adds ? 0 : (size_t)(s->heads.keys * PLAN_VALUE_DIM * plan_own_keys(s)) * sizeof(float));
 #if PLAN_PIECES > 1
-    if (s->adds) {
+    if (s->tile.adds) {
         plan_move_pieces(s, PLAN_HEAD_DIM, dk, to_k, true);
         plan_move_pieces(s, PLAN_VALUE_DIM, dv, to_v, true);
     }

@@ -173,8 +173,8 @@ static inline int plan_exchange_sums(BurstCtx *c, PlanState *s, int channel, con
  * all chunks of queries. */
 static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0;
-         i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->keys_there : s->goes_on);
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] &&
+                    !(plan_of_keys(tensor) ? s->tile.has_keys : s->tile.resumes);
          i++) {
         const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i],
                              plan_of_keys(tensor)};
@@ -187,8 +187,9 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
  * it. */
 static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int tensor)
 {
-    for (int i = 0;
-         i < PLAN_PARTS && s->home[tensor].part[i] && !(plan_of_keys(tensor) ? s->more : s->follows); i++) {
+    for (int i = 0; i < PLAN_PARTS && s->home[tensor].part[i] &&
+                    !(plan_of_keys(tensor) ? s->tile.keeps_sums : s->tile.suspends);
+         i++) {
         const PlanShare x = {s->home[tensor].part[i], s->share[tensor].part[i], plan_part_width[tensor][i],
                              plan_of_keys(tensor)};
         BURST_TRY(x.keys ? plan_exchange_sums(c, s, channel, &x) : plan_exchange(c, s, channel, &x, false));
@@ -209,7 +210,7 @@ static inline int plan_forward_by_heads(PlanState *s)
     BurstAttend start = plan_pair_heads(s);
     start.o = s->buffer.xo;
     start.lse = s->buffer.xlse;
-    for (int i = 0; i < PLAN_SHARES && !s->goes_on; i++) {
+    for (int i = 0; i < PLAN_SHARES && !s->tile.resumes; i++) {
         const BurstAttend chunk = plan_member_pair(s, &start, s->me, i, s->me, i);
         burst_attend_start(&chunk);
     }
@@ -226,11 +227,11 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_DQ, s->buffer.xdq, NULL, NULL, NULL);
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
     memset(s->buffer.xdq, 0,
-           s->goes_on ? 0 : (size_t)plan_part_words(s, BURST_T_DQ, 0, s->me) * sizeof(float));
+           s->tile.resumes ? 0 : (size_t)plan_part_words(s, BURST_T_DQ, 0, s->me) * sizeof(float));
     memset(s->buffer.xdk, 0,
-           s->keys_there ? 0 : (size_t)plan_part_words(s, BURST_T_DKV, 0, s->me) * sizeof(float));
+           s->tile.has_keys ? 0 : (size_t)plan_part_words(s, BURST_T_DKV, 0, s->me) * sizeof(float));
     memset(s->buffer.xdv, 0,
-           s->keys_there ? 0 : (size_t)plan_part_words(s, BURST_T_DKV, 1, s->me) * sizeof(float));
+           s->tile.has_keys ? 0 : (size_t)plan_part_words(s, BURST_T_DKV, 1, s->me) * sizeof(float));
     return BURST_OK;
 }
 #endif

@@ -112,7 +112,6 @@ static inline void plan_take_queries(PlanState *s, int chunk, PlanQueries *all)
 
 static inline void plan_put_queries(PlanState *s, const PlanQueries *all)
 {
-    s->adds = s->more = s->keys_there = s->goes_on = s->follows = false;
     for (int i = 0; i < PLAN_QUERY_RANKS; i++)
         s->chunk[plan_query_rank(s->me, i)] = all->chunk[i];
 }

@@ -126,9 +126,9 @@ TEXTS = {"turned": TURNED, "context_first": """schedule context_first over (h of
 
 
 ROWS = "plan_row_begin", "plan_row_positions", "plan_row_tokens_of"  # of the ranks that share heads, chunk by chunk
-QUERIES = "plan_move_tokens", "plan_take_queries", "plan_put_queries", "plan_take_row", "plan_attention_rows", "plan_attention_back_rows"
-KEYS = ("plan_take_keys", "plan_put_keys", "plan_key_from", "plan_key_begun", "plan_take_pair", "plan_put_pair", "plan_attention_keys", "plan_attention_back_keys",
-        "plan_add_key_copies")
+QUERIES = "plan_move_tokens", "plan_take_queries", "plan_put_queries", "plan_queries_tile"
+KEYS = ("plan_take_keys", "plan_put_keys", "plan_key_from", "plan_key_begun", "plan_pair_tile", "plan_add_key_copies")
+PARTS = "plan_take_tile", "plan_put_tile", "plan_attention_tile", "plan_attention_back_tile"
 
 
 LATENTS = "plan_attention_latents", "plan_attention_back_latents"
@@ -208,7 +208,7 @@ def program(text, root):
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
     shares, queries, keys = ("#define PLAN_" + name in text for name in ("SHARES", "QUERY_CHUNKS", "KEY_CHUNKS"))
     latents = "#define PLAN_LATENTS" in text
-    parts.append(header(root, "burst_head_chunks.h"))
+    parts += [header(root, "burst_head_chunks.h"), header(root, "burst_tile.h")]
     if latents:
         parts.append(header(root, "burst_latents.h"))
     parts.append('#define BURST_FORM 90\n#include "burst_kernels.h"\n' + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
@@ -229,7 +229,9 @@ def program(text, root):
               function(text, "plan_move_pieces"), function(text, "plan_attention"), function(text, "plan_attention_back"),
               struct(text, "PlanQueries") if queries else "", *[function(text, name) for name in QUERIES if queries],
               *([struct(text, "PlanKeys"), cut(text, r"^static const uint64_t plan_key_pairs.*?^\}; [^\n]*$", "pairs of chunks"),
-                 cut(text, r"^static const int64_t plan_key_copies[^\n]*$", "copies of keys")] if keys else []), *[function(text, name) for name in KEYS if keys], *[function(text, name) for name in LATENTS if latents],
+                 cut(text, r"^static const int64_t plan_key_copies[^\n]*$", "copies of keys")] if keys else []), *[function(text, name) for name in KEYS if keys],
+              struct(text, "PlanOthers") if queries else "", *[function(text, name) for name in PARTS if queries],
+              *[function(text, name) for name in LATENTS if latents],
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
               re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]

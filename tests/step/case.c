@@ -173,9 +173,9 @@ static Choice random_choice(Arena *a, const Program *p, int i)
         c.saving = random_saving(a, p->model.layers);
     if (rule == RECOMPUTE_FULL && p->model.layers > 2 && draw(3))
         c.saving.group = 2 + draw(p->model.layers - 2);
-    c.chunk_queries = i % 2 && !tensor && !heads && !choice_keeps_tail(&c);
+    c.chunk_queries = i % 2 && !heads && !choice_keeps_tail(&c);
     if (c.chunk_queries && c.token_chunks == 1)
-        c.token_chunks = 2 + draw(3); /* else queries would be whole in most cases */
+        c.token_chunks = 2 + (tensor ? i / 2 % 3 : draw(3)); /* else queries would be whole in most cases */
     c.chunk_keys = c.chunk_queries && i / 2 % 2;
     c.latents = p->model.latent && !heads && !c.chunk_queries && !choice_keeps_tail(&c) && i % 4 < 3;
     c.offload = staged(i);

@@ -626,7 +626,7 @@ static void weights_that_stay_are_gathered_once(void **state)
 {
     (void)state;
     int found = 0;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < 36; i++) {
         Case *c = make_split_case(i % 2, i / 2, i % 3 == 2);
         const int weight = step_value(c->step, "weight");
         int head = c->flow->ops - 1;

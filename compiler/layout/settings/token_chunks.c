@@ -43,9 +43,6 @@ static const char *queries_why_not(const Choice *c)
     if (moves_queries(c))
         return "`token chunks` with `%1$s` requires a schedule that passes only KV; use `travel keys` and a "
                "schedule such as ring, or remove `%1$s`";
-    if (c->tensor)
-        return "`token chunks` with `%1$s` cannot be combined with tensor parallelism; use `tensor 1` or "
-               "remove `%1$s`";
     if (c->chunk_keys && choice_pieces(c) > 1)
         return "`token chunks` with `keys` cannot be combined with a schedule that has `pieces`; use a "
                "schedule such as ring, or `token chunks` with `attention`";

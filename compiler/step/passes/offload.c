@@ -105,7 +105,7 @@ static bool reads_own(const Op *o, int value)
 static bool read_by_chunks(const Step *s, int value)
 {
     const Value *v = &s->values.at[value];
-    bool rows = s->choice.fetch_chunks && v->dim[0] == DIM_TOKENS &&
+    bool rows = s->choice.fetch_chunks && (v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS) &&
                 (!v->by_heads || dim_of_queries(v->dim[1]));
     for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)

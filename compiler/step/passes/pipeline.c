@@ -69,7 +69,9 @@ static void save(Step *s, const StepInput *in)
 
 static void tile_tokens(Step *s, const StepInput *in)
 {
-    step_chunks(s, s->by_tokens ? in->choice->token_chunks : in->choice->ffn_chunks);
+    /* attention's chunks are of the tokens that there are, not of as many for each rank that splits layers */
+    step_chunks(s, s->by_queries ? in->partition->max_tokens : s->all_tokens,
+                s->by_tokens ? in->choice->token_chunks : in->choice->ffn_chunks);
 }
 
 static void overlap(Step *s, const StepInput *in)

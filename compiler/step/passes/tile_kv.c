@@ -176,7 +176,8 @@ static void count_copies(const Step *s, const Block *b, KeyCopies *sum)
         if (!loop || s->scopes.at[loop].turns || !op_copies(o->kind))
             continue;
         const int64_t token =
-            step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) / s->tokens;
+            step_bytes(s, &s->values.at[(o->kind == OP_STAGE ? o->write : o->read)[0].value], 0) /
+            s->all_tokens;
         int64_t *fetched = op_if_begun(s, o) ? &sum->begun : &sum->fetched;
         *(o->kind == OP_STAGE ? &sum->staged : fetched) += token;
     }

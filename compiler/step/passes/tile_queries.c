@@ -5,7 +5,7 @@
  * queries, attention's output, its statistics and all their gradients exist for one chunk, unless layers
  * save them; gradient sums of keys grow from chunk to chunk. So that both loops have their inputs, queries
  * have a separate norm of the layer's input with the same weight: its backward follows that of the chunk's
- * queries. */
+ * queries. If ranks split layers, one norm serves both loops, which read what is gathered of it. */
 #include "step/step.h"
 
 #include <string.h>
@@ -33,15 +33,18 @@ void step_queries(Step *s)
         return;
     const int lead = op_first(b, OP_LINEAR); /* a norm, and its bias */
     const int keys = behind(b, step_value(s, "q")), end = behind(b, step_value(s, "v"));
+    if (keys > end) /* a norm of all heads, which comes after all products */
+        return;
     Op *queries = NEW_ARRAY(s->arena, Op, keys);
     memcpy(queries, &b->ops.at[0], sizeof(Op) * (size_t)keys);
-    for (int i = 0; i < lead; i++) {
+    const int own = s->shape.tensor > 1 ? 0 : lead;
+    for (int i = 0; i < own; i++) {
         for (int j = 0; j < OP_WRITES && queries[i].write[j].value >= 0; j++)
             queries[i].write[j].value = add_like(s, queries[i].write[j].value);
         queries[i + 1].read[0] = queries[i].write[0]; /* the last: the product that computes queries */
     }
     memmove(&b->ops.at[lead], &b->ops.at[keys], sizeof(Op) * (size_t)(end - keys));
     memcpy(&b->ops.at[end - keys + lead], queries + lead, sizeof(Op) * (size_t)(keys - lead));
-    for (int i = lead - 1; i >= 0; i--)
+    for (int i = own - 1; i >= 0; i--)
         op_insert(s, b, end - keys + lead, queries[i]);
 }

@@ -85,13 +85,13 @@ static void see_alike(const Step *s, const Block *b, Seen *seen)
     }
 }
 
-void step_chunks(Step *s, int chunks)
+void step_chunks(Step *s, int64_t tokens, int chunks)
 {
     static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
     if (chunks <= 1)
         return;
-    s->chunk = tokens_in_chunk(s->all_tokens, chunks);
-    s->chunks = chunk_count(s->all_tokens, chunks);
+    s->chunk = tokens_in_chunk(tokens, chunks);
+    s->chunks = chunk_count(tokens, chunks);
     for (int i = 0; i < countof(blocks); i++)
         step_tile(s, &s->block[blocks[i]], LOOP_TOKENS, s->by_tokens ? treats_tokens : touches_wide);
     if (s->by_tokens)

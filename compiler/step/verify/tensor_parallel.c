@@ -84,12 +84,19 @@ static Held share_of_output(Machine *m, const Op *o, const Held *share)
                   .of = squares_of(o, x)};
 }
 
+/* A chunk's copy is of the tokens that the value is of. */
+static int held_as(const Machine *m, int value)
+{
+    const Value *v = &m->step->values.at[value];
+    return v->copy ? v->original : value;
+}
+
 static void check_op(Machine *m, const Op *o, Held *share)
 {
     const Held x = share[o->read[0].value], y = share_of_output(m, o, share);
     for (int i = 1; i < OP_READS && o->read[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[o->read[i].value].kind;
-        const Held *other = &share[o->read[i].value];
+        const Held *other = &share[held_as(m, o->read[i].value)];
         if (k == VALUE_ACTIVATION &&
             (other->part || other->all != (o->kind == OP_TENSOR_SCATTER ? y.all : x.all)))
             reject(m, STEP_VALUES, "%s reads other tokens of %s than of %s", op_name(o->kind),
