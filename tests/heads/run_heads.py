@@ -185,24 +185,29 @@ def rings(root):
     return text.replace(include, include + latents[:begin] + latents[end:])
 
 
+def without(parts, definition):
+    """Removes it, whatever its comment says."""
+    parts.remove(next(part for part in parts if f"{part} ".startswith(f"#define {definition} ")))
+
+
 def program(text, root):
     """What ranks.cc includes: types, sizes and every function between attention of a layer and the runtime."""
     kernels = (root / "templates/kernels/cuda_attention.cuh").read_text()
     text = whole(text, root)
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
     if sum("PLAN_AT_ONCE " in part for part in parts) > 1:
-        parts.remove("#define PLAN_AT_ONCE 0 /* forward computes with each chunk of keys as it comes */")
+        without(parts, "PLAN_AT_ONCE 0")
     if sum("PLAN_GRADS_AT_ONCE " in part for part in parts) > 1:
-        parts.remove("#define PLAN_GRADS_AT_ONCE 0 /* backward has a launch for each */")
+        without(parts, "PLAN_GRADS_AT_ONCE 0")
     if sum("PLAN_PIECES " in part for part in parts) > 1:
-        parts.remove("#define PLAN_PIECES 1 /* of a rank's keys */")
-    for other in ("(s->score_scale) /* the caller's */", "((float)PLAN_ATTENTION_SCALE)"): # of a library, of a model that says one
-        parts.remove("#define PLAN_SCALE " + other)
+        without(parts, "PLAN_PIECES 1")
+    for other in ("(s->score_scale)", "((float)PLAN_ATTENTION_SCALE)"): # of a library, of a model that says one
+        without(parts, "PLAN_SCALE " + other)
     if sum("PLAN_VALUE_DIM " in part for part in parts) > 1:
-        parts.remove("#define PLAN_VALUE_DIM PLAN_HEAD_DIM /* of values and outputs */")
-    parts = [part for part in parts if part != "#define PLAN_GROUP_LAYERS 1 /* layers, of which the first saves its input */"]
+        without(parts, "PLAN_VALUE_DIM PLAN_HEAD_DIM")
+    parts = [part for part in parts if not part.startswith("#define PLAN_GROUP_LAYERS 1 ")]
     if sum("PLAN_KEY_TOKENS " in part for part in parts) > 1:
-        parts.remove("#define PLAN_KEY_TOKENS PLAN_TOKENS /* all at once */")
+        without(parts, "PLAN_KEY_TOKENS PLAN_TOKENS")
     parts.append(cut(text, r"^enum \{\n    PLAN_POOL.*?^\};$", "pools"))
     parts.append(cut(text, r"^/\* partition .*?(?=^(#pragma|/\* (The )?mask|typedef|static const BurstMask))", "partition"))
     parts.append(cut(text, r"^static [^\n]*\bplan_chunk_of\(.*?^static [^\n]*\bplan_rank_of\([^\n]*$", "placement"))
@@ -211,12 +216,12 @@ def program(text, root):
     parts += [header(root, "burst_head_chunks.h"), header(root, "burst_tile.h")]
     if latents:
         parts.append(header(root, "burst_latents.h"))
-    parts.append('#define BURST_FORM 90\n#include "burst_kernels.h"\n' + cut(kernels, r"^/\* Chunks of queries or of keys that one launch.*?^\};$", "chunks of a launch"))
+    parts.append('#define BURST_FORM 90\n#include "burst_kernels.h"\n' + cut(kernels, r"^/\* The most chunks of queries or of keys in one launch.*?^\};$", "chunks of a launch"))
     parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^enum \{ PLAN_KEY_PART = PLAN_HEAD_DIM.*?^#endif$", "parts"),
-              cut(text, r"^/\* In which parts of chunks.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
+              cut(text, r"^/\* The unit of sizes of parts.*?^\} PlanState;$", "state"), cut(text, r"^#define PLAN_CUDA.*?while \(0\)$", "PLAN_CUDA"),
               header(root, "burst_heads.h") if shares else "", function(text, "plan_part"), "static int plan_chunk_at(int at);\nenum { PLAN_CARRIED = 2 * BURST_TILE };\nstatic inline bool plan_carries_tiles(const PlanState *s);\nstatic inline int plan_launch(BurstCtx *c, PlanState *s);\nextern const BurstMask *const plan_masks[PLAN_MASKS];",
               header(root, "burst_pieces.h"), header(root, "burst_turns.h"), *[function(text, name) for name in ROWS if queries and shares],
               function(text, "plan_key_tokens"), function(text, "plan_chunks"), function(text, "plan_rows"),
