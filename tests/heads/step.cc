@@ -58,7 +58,7 @@ static const Shape64 shape = {PLAN_LAYERS,
                               0,
 #endif
                               NULL,
-                              PLAN_QK_NORM_ALL};
+                              PLAN_QK_NORM_ALL, 0, 0, false, false, 0, 0, nullptr};
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */
