@@ -50,9 +50,10 @@ def predict(burstc, topo, model, layout):
         run = subprocess.run([burstc, "c.topo", "m.burst", "--emit=cost"], cwd=folder, capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stderr)
-    attention = re.findall(r"^  attention (?:forward|backward), .*? +\d+ +([\d.]+) ", run.stdout, re.M)
-    step = float(re.search(r"^step ([\d.]+) ms", run.stdout, re.M)[1])
-    return Prediction(tokens_of(text), step / 1e3, sum(map(float, attention)) / 1e3)
+    attention = re.findall(r"^  attention (?:forward|backward), .*? +\d+ +([\d.,]+) ", run.stdout, re.M)
+    step, unit = re.search(r"^step ([\d.,]+) (ms|s)", run.stdout, re.M).groups()
+    seconds = float(step.replace(",", "")) / (1e3 if unit == "ms" else 1)
+    return Prediction(tokens_of(text), seconds, sum(float(ms.replace(",", "")) for ms in attention) / 1e3)
 
 
 def predictions(burstc, table):

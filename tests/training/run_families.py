@@ -163,7 +163,7 @@ CASES = {  # name: class, its configuration
     "qwen3_moe_one": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=48, num_experts_per_tok=1)),
     "qwen3_moe_all": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=True, moe_intermediate_size=48, num_experts_per_tok=8)),
     "olmoe": ("Olmoe", EXPERTS),
-    "mixtral": ("Mixtral", dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16)),
+    "mixtral": ("Mixtral", dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16, head_dim=16)),
     "granitemoe": ("GraniteMoe", dict(num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=12.0, residual_multiplier=0.22,
                                       attention_multiplier=0.3, logits_scaling=4.0)),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
