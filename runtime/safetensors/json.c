@@ -22,7 +22,7 @@ static size_t string_end(const char *text, size_t bytes, size_t at)
 {
     for (at++; at < bytes && text[at] != '"'; at++)
         at += text[at] == '\\';
-    return at;
+    return at < bytes ? at : bytes; /* of a text that ends behind a backslash too */
 }
 
 /* Replaces them by numbers so that the rest can be parsed; returns the first. */

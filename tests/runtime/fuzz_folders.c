@@ -391,7 +391,8 @@ int main(int argc, char **argv)
         const BurstPlan p = plan_of(seed, units);
         write_folder(seed, &p);
         import_it();
-        compare_with(&p);
+        if (p.kv_heads > 0) /* a plan has some; published layers of other kinds may have none */
+            compare_with(&p);
     }
     for (int i = 0; i < seed_count; i++)
         json_decref(seeds[i]);
