@@ -163,7 +163,9 @@ void check_offload(Checker *c, const Layout *l);
 void duplicate(Checker *c, const Ast *second, Span first, const char *what); /* reports "what is set twice" */
 Span word_in(Span setting, const char *word); /* location of the word in the setting's text */
 
-/* check_model.c: `ffn swiglu 768`; false after an error. */
+/* check_model.c: yes or no as an int. */
+TakeField take_part;
+/* `ffn swiglu 768`; false after an error. */
 bool take_ffn(Checker *c, const Ast *s, const Field *f, int *activation, int *columns);
 /* check_experts.c: `moe { ... }`, a BurstExperts. */
 void take_experts(Checker *c, const Ast *s, const Field *f, void *to);

@@ -24,20 +24,13 @@ static void take_score(Checker *c, const Ast *s, const Field *f, void *to)
         m->score = word;
 }
 
-static void take_normalize(Checker *c, const Ast *s, const Field *f, void *to)
-{
-    bool yes = false;
-    take_yes_no(c, s, f, &yes);
-    ((BurstExperts *)to)->normalize = yes;
-}
-
 #define AT(member) offsetof(BurstExperts, member)
 static const Field fields[] = {
     {"experts", take_int, AT(experts), FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_EXPERTS},
     {"top", take_int, AT(top), FIELD_REQUIRED, UNIT_NONE, 1, BURST_MOST_EXPERTS},
     {"ffn", take_expert_ffn, 0, FIELD_REQUIRED, UNIT_NONE, 1, 1 << 24},
     {"score", take_score, 0, 0},
-    {"normalize", take_normalize, 0, 0},
+    {"normalize", take_part, AT(normalize), 0},
     {"eps", take_double, AT(eps), 0, UNIT_NONE, 1e-30, 1},
     {"scale", take_double, AT(scale), 0, UNIT_NONE, 1e-6, 1e6},
 };

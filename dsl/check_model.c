@@ -137,8 +137,7 @@ static void take_parallel(Checker *c, const Ast *s, const Field *f, void *to)
         m->layer.parallel = word;
 }
 
-/* yes or no as an int. */
-static void take_part(Checker *c, const Ast *s, const Field *f, void *to)
+void take_part(Checker *c, const Ast *s, const Field *f, void *to)
 {
     bool yes = false;
     take_yes_no(c, s, f, &yes);

@@ -280,15 +280,16 @@ static const struct {
 #undef X
 };
 
+static const char *const activations[] = {
+#define X(id, name) "BURST_ACTIVATION_" #id,
+    BURST_ACTIVATION_ROWS(X)
+#undef X
+};
+
 static void emit_scales(Emit *e, const Model *m)
 {
-    static const char *const activation[] = {
-#define X(id, name) "BURST_ACTIVATION_" #id,
-        BURST_ACTIVATION_ROWS(X)
-#undef X
-    };
     if (m->layer.activation)
-        text_printf(e->out, "#define PLAN_ACTIVATION %s\n", activation[m->layer.activation]);
+        text_printf(e->out, "#define PLAN_ACTIVATION %s\n", activations[m->layer.activation]);
     for (int i = 0; i < BURST_SCALES; i++)
         if (m->scale[i] > 0)
             text_printf(e->out, "#define %s %s\n", scales[i].constant, real_text(e, m->scale[i]));
@@ -312,11 +313,6 @@ static void emit_latents(Emit *e, const Model *m, bool travel)
 /* Experts, which each token chooses. */
 static void emit_experts(Emit *e, const BurstExperts *m)
 {
-    static const char *const activation[] = {
-#define X(id, name) "BURST_ACTIVATION_" #id,
-        BURST_ACTIVATION_ROWS(X)
-#undef X
-    };
     static const char *const score[] = {
 #define X(id, name) "BURST_SCORE_" #id,
         BURST_SCORE_ROWS(X)
@@ -331,7 +327,7 @@ static void emit_experts(Emit *e, const BurstExperts *m)
         e->out,
         "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s}\n"
         "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n",
-        activation[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
+        activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
         real_text(e, m->scale));
 }
 

@@ -236,7 +236,7 @@ static const Value layer_values[] = {
 static const PartValue part_values[] = {
     {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm, {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
-    /* on the host, gate and then up; on a device, interleaved by token */
+    /* on the host, gate and then up; on a device, side by side in a token's row */
     {gated, {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}},
     {ungated, {.name = "up", .dim = {DIM_TOKENS, DIM_FFN}}},
     {dense, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
