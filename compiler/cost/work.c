@@ -115,9 +115,14 @@ static double loss_bytes(const Step *s)
 }
 
 /* The loss per token of all tensor ranks' tokens, of which a rank computes its own. */
-static Work loss_work(const Step *s, double product)
+static Work loss_work(const Step *s, const Op *o, double product)
 {
     const double own = (double)s->tokens / (double)s->all_tokens;
+    const Target *t = s->program->target;
+    if (o->kind == OP_EVALUATE) /* the product alone; on a device logits are written and read */
+        return (Work){.flops = own * product,
+                      .bytes = own * (t->activation_bytes * (double)s->program->model.hidden +
+                                      (t->device_memory ? s->program->model.vocab * (4 + 4) : 0))};
     return (Work){.flops = own * 3 * product, .bytes = own * loss_bytes(s)};
 }
 
@@ -192,7 +197,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
         return (Work){.flops = product_flops(s, o, &s->block[block], is_short),
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_EXPERTS: return (Work){.flops = experts_flops(s, o)};
-    case WORK_LOSS: return loss_work(s, product_flops(s, o, &s->block[block], false));
+    case WORK_LOSS: return loss_work(s, o, product_flops(s, o, &s->block[block], false));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return (o->kind == OP_OPTIMIZER ? update_work : muon_work)(s, o, unit);
     case WORK_ORTHOGONAL: return orthogonal_work(s);

@@ -10,7 +10,8 @@ typedef struct Emit {
     const Draft *draft;
     Text *out;
     int indent;
-    unsigned takes[STEP_BLOCKS]; /* by block of the step: bit 0: its function takes a layer, bit 1: a visit */
+    /* by block of the step, and of evaluation's head: bit 0: its function takes a layer, bit 1: a visit */
+    unsigned takes[STEP_BLOCKS + 1];
     const BurstForecast *forecast; /* plan_forecast; NULL: none */
     size_t hashed_from; /* begin of the text that text_hash covers */
 } Emit;

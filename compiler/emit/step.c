@@ -138,7 +138,10 @@ static bool emit_when(Printer *p, const Op *o)
     return true;
 }
 
-static const struct { const char *doing, *comment; } block_texts[STEP_BLOCKS] = {
+enum { EVALUATION = STEP_BLOCKS }; /* after the blocks: the head of evaluation */
+static const struct {
+    const char *doing, *comment;
+} block_texts[STEP_BLOCKS + 1] = {
     [BLOCK_EMBED] = {"embedding", "The embeddings of a rank's tokens."},
     [BLOCK_FORWARD] = {"layer forward", "A layer's forward."},
     [BLOCK_HEAD] = {"head and loss", "The last norm, the head and the loss, with their gradients."},
@@ -150,7 +153,8 @@ static const struct { const char *doing, *comment; } block_texts[STEP_BLOCKS] = 
     [BLOCK_ORTHOGONALIZE] = {"orthogonalization", "Muon: the owners' matrices, orthogonalized."},
     [BLOCK_MATRICES] = {"matrices", "Muon: the matrices' shards at their ranks, added to the parameters."},
     [BLOCK_OPTIMIZER] = {"optimizer", "A unit's update."},
-    [BLOCK_DONE] = {NULL, "The end of the updates."}};
+    [BLOCK_DONE] = {NULL, "The end of the updates."},
+    [EVALUATION] = {"head and loss", "The last norm and the head with the loss alone, for evaluation."}};
 
 static void emit_doing(Printer *p)
 {
@@ -368,7 +372,8 @@ static bool has_all_tokens(const Step *s, const Block *b)
     return has;
 }
 
-static void emit_block(Emit *e, const Flow *f, const Block *b)
+/* at: where its function's arguments are noted. */
+static void emit_block(Emit *e, const Flow *f, const Block *b, int at)
 {
     Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n)};
     Text body = {0}, *const out = e->out;
@@ -387,10 +392,9 @@ static void emit_block(Emit *e, const Flow *f, const Block *b)
     e->out = out;
     e->indent = 0;
     const bool layer = mentions(&body, "layer"), visit = mentions(&body, "visit");
-    e->takes[b - f->step->block] = layer | visit << 1;
-    text_printf(out, "/* %s */\nstatic int %s(BurstCtx *c, PlanState *s%s%s)\n{\n",
-                block_texts[b - f->step->block].comment, block_function(e->arena, b),
-                layer ? ", int layer" : "", visit ? ", int visit" : "");
+    e->takes[at] = layer | visit << 1;
+    text_printf(out, "/* %s */\nstatic int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_texts[at].comment,
+                block_function(e->arena, b), layer ? ", int layer" : "", visit ? ", int visit" : "");
     text_add_n(out, body.at, body.n);
     text_add(out, "}\n\n");
     text_free(&body);
@@ -402,7 +406,10 @@ void emit_step_blocks(Emit *e)
     const bool updates = f->step->choice.optimizer || f->step->block[BLOCK_MATRICES].ops.n;
     for (int b = 0; b < (updates ? STEP_BLOCKS : BLOCK_MOMENTUM); b++)
         if (f->step->block[b].ops.n)
-            emit_block(e, f, &f->step->block[b]);
+            emit_block(e, f, &f->step->block[b], b);
+    Flow evaluation = *f;
+    evaluation.step = step_evaluation(e->arena, f->step);
+    emit_block(e, &evaluation, &evaluation.step->block[BLOCK_HEAD], EVALUATION);
 }
 
 static const char *layer_text(Emit *e, int layer)
@@ -437,7 +444,8 @@ static void emit_block_call(Emit *e, const Step *s, int block, const char *inden
                             const char *visit)
 {
     const char *function = block_function(e->arena, &s->block[block]);
-    const bool of_layer = e->takes[block] & 1, of_visit = e->takes[block] & 2;
+    const unsigned takes = e->takes[block == BLOCK_HEAD && s->forward ? EVALUATION : block];
+    const bool of_layer = takes & 1, of_visit = takes & 2;
     emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", indent, function, of_layer ? ", " : "",
               of_layer ? layer : "", of_visit ? ", " : "", of_visit ? visit : "");
 }
@@ -476,13 +484,13 @@ static void emit_groups(Emit *e, const Step *s)
 }
 
 /* Blocks in their order, once or for their layers or units. */
-static void emit_blocks(Emit *e, const char *name, int first, int end)
+static void emit_blocks(Emit *e, const Step *s, const char *name, int first, int end)
 {
-    const Step *s = e->draft->memory.flow->step;
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", name);
     emit_line(e, "{");
     for (int b = first; b < end; b++) {
-        const bool grouped = s->group > 1 && b >= BLOCK_FORWARD_AGAIN && b <= BLOCK_BACKWARD_LOWER;
+        const bool grouped = s->group > 1 && !s->forward && b >= BLOCK_FORWARD_AGAIN &&
+                             b <= BLOCK_BACKWARD_LOWER;
         if (grouped && b == BLOCK_FORWARD_AGAIN)
             emit_groups(e, s);
         else if (!grouped && s->block[b].ops.n)
@@ -495,7 +503,9 @@ static void emit_blocks(Emit *e, const char *name, int first, int end)
 
 void emit_step_sequence(Emit *e)
 {
-    emit_blocks(e, "plan_sequence", 0, BLOCK_MOMENTUM);
-    if (e->draft->memory.flow->step->block[BLOCK_MATRICES].ops.n)
-        emit_blocks(e, "plan_muon", BLOCK_MOMENTUM, BLOCK_DONE);
+    const Step *s = e->draft->memory.flow->step;
+    emit_blocks(e, s, "plan_sequence", 0, BLOCK_MOMENTUM);
+    emit_blocks(e, step_evaluation(e->arena, s), "plan_sequence_loss", 0, BLOCK_HEAD + 1);
+    if (s->block[BLOCK_MATRICES].ops.n)
+        emit_blocks(e, s, "plan_muon", BLOCK_MOMENTUM, BLOCK_DONE);
 }

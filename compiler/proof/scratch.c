@@ -247,6 +247,7 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
     case OP_ATTENTION:
     case OP_ATTENTION_BACK:
     case OP_ATTENTION_REST: *name = "attention_scratch"; return t->memory.scratch;
+    case OP_EVALUATE:
     case OP_LOSS:
         *name = "loss_scratch";
         return device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)

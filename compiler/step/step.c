@@ -474,6 +474,24 @@ static void print_scopes(const Step *s, int before, int scope, Text *out)
     text_add(out, "\n");
 }
 
+static void print_block(const Step *s, const Block *b, Text *out)
+{
+    for (int j = 0; j < b->ops.n; j++) {
+        const Op *o = &b->ops.at[j];
+        print_scopes(s, j ? o[-1].scope : 0, o->scope, out);
+        print_op(s, o, out);
+    }
+}
+
+static void print_evaluation(const Step *s, Text *out)
+{
+    Arena *a = arena_new();
+    const Step *e = step_evaluation(a, s);
+    text_printf(out, "%s: of evaluation, after embed and forward\n", e->block[BLOCK_HEAD].name);
+    print_block(e, &e->block[BLOCK_HEAD], out);
+    arena_free(a);
+}
+
 void print_step(const Step *s, Text *out)
 {
     text_add(out, "burst-step 1\nvalues\n");
@@ -483,12 +501,10 @@ void print_step(const Step *s, Text *out)
         if (!s->block[i].ops.n)
             continue;
         print_heading(s, &s->block[i], out);
-        for (int j = 0; j < s->block[i].ops.n; j++) {
-            const Op *o = &s->block[i].ops.at[j];
-            print_scopes(s, j ? o[-1].scope : 0, o->scope, out);
-            print_op(s, o, out);
-        }
+        print_block(s, &s->block[i], out);
     }
+    if (s->block[BLOCK_OPTIMIZER].ops.n)
+        print_evaluation(s, out);
 }
 
 bool is_of_heads(const Value *v)

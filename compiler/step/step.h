@@ -275,6 +275,7 @@ typedef struct Step {
     Units units;
     Saving saving;
     int group; /* layers, of which the first saves; 1: each does */
+    bool forward; /* alone: no gradients, no update */
     Vec(Value) values;
     Vec(Scope) scopes; /* the first stands for a block */
     Block block[STEP_BLOCKS];
@@ -349,6 +350,8 @@ void step_waits(Step *s);
  * counts: [masks]. */
 const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Partition *part,
                            PairCounts *const *counts);
+/* Evaluation's step: forward and the loss alone, of a whole step's list: see step/passes/evaluation.c. */
+Step *step_evaluation(Arena *a, const Step *s);
 /* All of them, and scratch of operations; pairs: of step_pairs; attention: bytes of attention's, one for
  * both directions; keys: of it what stays from one chunk of queries to the next. Of the choice it reads
  * what KEY_STEP names alone. */

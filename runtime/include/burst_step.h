@@ -226,6 +226,11 @@ int burst_op_loss_head(BurstExec *e, int64_t n, int hidden, int vocab, int64_t t
                        const int32_t *label, const float *weight, double scale, double *loss, BurstAct *dx,
                        float *dw, void *scratch);
 
+/* The same loss without gradients: *loss += the sum of weight * (lse - logit[label]). */
+int burst_op_evaluate(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
+                      double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
+                      const int32_t *label, const float *weight, double *loss, void *scratch);
+
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
 /* all [ranks * each][width] = the ranks' own [each][width]. The last rank may have fewer tokens; the rest of
  * its rows is undefined. */

@@ -88,6 +88,7 @@ static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 
 /* Defined by the program: forward, loss and backward of all layers. */
 static int plan_sequence(BurstCtx *c, PlanState *s);
+static int plan_sequence_loss(BurstCtx *c, PlanState *s); /* forward and loss alone */
 static int plan_alloc(BurstCtx *c, PlanState *s);    /* defined by the program: allocates its buffers */
 
 /* Defined in burst_layer_host.h or burst_layer_cuda.cuh. */
@@ -96,17 +97,34 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss);
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights);
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
 
+static inline int plan_take_sequence(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
+{
+    if (PLAN_TABLES > 0)
+        BURST_TRY(plan_live(c, s, &b->tables)); /* the live pairs change with the documents */
+    return plan_begin(c, s, b, loss);
+}
+
 static inline int plan_sequence_step(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b,
                                      double scale, double *loss_sum)
 {
     PlanState *s = (PlanState *)state;
     (void)w;
-    if (PLAN_TABLES > 0)
-        BURST_TRY(plan_live(c, s, &b->tables)); /* the live pairs change with the documents */
     s->scale = scale;
-    BURST_TRY(plan_begin(c, s, b, *loss_sum));
+    BURST_TRY(plan_take_sequence(c, s, b, *loss_sum));
     BURST_TRY(plan_sequence(c, s));
     BURST_TRY(plan_check_copies(c, s));
+    s->sequence++;
+    return plan_end(c, s, loss_sum);
+}
+
+/* The loss of a sequence. What forward stages, nothing fetches. */
+static inline int plan_evaluate_sequence(BurstCtx *c, PlanState *s, const BurstBatch *b, double *loss_sum)
+{
+    BURST_TRY(plan_take_sequence(c, s, b, *loss_sum));
+    BURST_TRY(plan_sequence_loss(c, s));
+#ifdef PLAN_HOST_ARENA_BYTES
+    s->copies.staged_bytes = s->copies.fetched_bytes = 0;
+#endif
     s->sequence++;
     return plan_end(c, s, loss_sum);
 }
@@ -207,8 +225,9 @@ static inline int plan_count(BurstCtx *c, PlanState *s, int64_t step, double *to
     return burst_allreduce(c, world, tokens, 1);
 }
 
-/* Forward and backward of a batch: computes its loss, and leaves gradients in the shards. */
-static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_t step, BurstStep *result)
+/* Computes the loss of a batch; backward: also its gradients, which are left in the shards. */
+static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_t step, bool backward,
+                              BurstStep *result)
 {
     const BurstGroup world = {0, 1, PLAN_WORLD};
     double tokens, loss = 0;
@@ -217,7 +236,10 @@ static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_
     s->sequence = 0;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
         BURST_TRY(burst_batch_read(c, &burst_plan, step, s->group * PLAN_SEQUENCES + i, &b));
-        BURST_TRY(plan_sequence_step(c, s, w, &b, tokens > 0 ? 1 / tokens : 0, &loss));
+        if (backward)
+            BURST_TRY(plan_sequence_step(c, s, w, &b, tokens > 0 ? 1 / tokens : 0, &loss));
+        else
+            BURST_TRY(plan_evaluate_sequence(c, s, &b, &loss));
     }
     BURST_TRY(burst_allreduce(c, world, &loss, 1));
     result->tokens = tokens;
@@ -228,21 +250,15 @@ static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_
 static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
 {
     PlanState *s = (PlanState *)state;
-    BURST_TRY(plan_losses(c, s, w, step, result));
+    BURST_TRY(plan_losses(c, s, w, step, true, result));
     burst_doing(c, "optimizer");
     BURST_TRY(burst_op_part(s->exec, BURST_P_OPTIMIZER));
     return plan_update(c, s, step, &result->norm);
 }
 
-/* A step without the update. The next step's first sequence overwrites the gradients. */
 static inline int plan_evaluate(BurstCtx *c, void *state, BurstWeights *w, int64_t step, BurstStep *result)
 {
-    PlanState *s = (PlanState *)state;
-    BURST_TRY(plan_losses(c, s, w, step, result));
-#ifdef PLAN_HOST_OPTIMIZER
-    s->copies.down_bytes = 0; /* of gradients that no update reads */
-#endif
-    return BURST_OK;
+    return plan_losses(c, (PlanState *)state, w, step, false, result);
 }
 
 /* ---- start ---- */

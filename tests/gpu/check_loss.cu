@@ -44,7 +44,7 @@ static void token_reference(const Case &c, const Floats &x, const Floats &w, con
 }
 
 typedef struct Result {
-    double loss;
+    double loss, alone; /* alone: without gradients */
     Floats dx, dw, d_bias;
 } Result;
 
@@ -64,6 +64,10 @@ static Result on_device(Check *k, const Case &c, const Floats &x, const Floats &
                             up_bf16(k, x), up_bf16(k, both), up(k, label), up(k, weight), loss_scale, sum,
                             dx, dw, scratch));
     MUST(k, burst_gpu_download(k->g, sum, sizeof r.loss, &r.loss));
+    double *alone = (double *)up(k, Floats(2));
+    MUST(k, burst_op_evaluate(k->g, N, HIDDEN, VOCAB, TILE, c.biased ? 2 : 1, c.softcap, BIAS_SCALE,
+                              up_bf16(k, x), up_bf16(k, both), up(k, label), up(k, weight), alone, scratch));
+    MUST(k, burst_gpu_download(k->g, alone, sizeof r.alone, &r.alone));
     r.dx = down_bf16(k, dx, x.size());
     r.dw = down(k, dw, w.size());
     r.d_bias = down(k, dw + w.size(), VOCAB);
@@ -93,6 +97,7 @@ static void check_case(Check *k, const Case &c)
     const Result got = on_device(k, c, x, w, bias, label, weight, dw0),
                  again = on_device(k, c, x, w, bias, label, weight, dw0);
     compare(k, "loss", Floats{(float)got.loss}, Doubles{want.loss}, 1e-6);
+    compare(k, "loss alone", Floats{(float)got.alone}, Doubles{want.loss}, 1e-6);
     compare(k, "loss, dx", got.dx, want.dx, 4e-3); /* logits' gradients are rounded, then dx */
     compare(k, "loss, dw", got.dw, want.dw, BF16);
     if (c.biased)

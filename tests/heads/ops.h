@@ -429,6 +429,27 @@ int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, i
     });
 }
 
+int burst_op_evaluate(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t, int tensors, double softcap,
+                      double bias_scale, const BurstBf16 *x, const BurstBf16 *w, const int32_t *label,
+                      const float *weight, double *loss, void *)
+{
+    const int64_t matrix = (int64_t)vocab * hidden;
+    return compute(g, [=] {
+        for (int64_t t = 0; t < n; t++) {
+            double sum = 0, hit = 0;
+            for (int v = 0; v < vocab; v++) {
+                double logit = tensors > 1 ? bias_scale * value_of(w[matrix + v]) : 0;
+                for (int i = 0; i < hidden; i++)
+                    logit += value_of(x[t * hidden + i]) * value_of(w[v * hidden + i]);
+                logit = softcap > 0 ? softcap * std::tanh(logit / softcap) : logit;
+                sum += std::exp(logit);
+                hit = v == label[t] ? logit : hit;
+            }
+            *loss += label[t] < 0 || weight[t] == 0 ? 0 : weight[t] * (std::log(sum) - hit);
+        }
+    });
+}
+
 int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, const BurstBf16 *x,
                   const BurstBf16 *w, const int32_t *label, const float *weight, double scale, double *loss,
                   BurstBf16 *dx, float *dw, void *scratch)

@@ -619,6 +619,11 @@ static void check_loss(const LossCase *c, double tolerance)
                        c->bias_scale, c->x, c->w, c->label, c->weight, c->scale, &got, dx, dw, scratch);
     if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
         fail_msg("loss %.9g, not %.9g", got - 1000, want);
+    got = 1000;
+    burst_op_evaluate(NULL, c->n, c->hidden, c->vocab, c->tile, c->bias ? 2 : 1, c->softcap, c->bias_scale,
+                      c->x, c->w, c->label, c->weight, &got, scratch);
+    if (!(fabs(got - 1000 - want) <= 1e-6 * fmax(1, fabs(want))))
+        fail_msg("the loss alone is %.9g, not %.9g", got - 1000, want);
     assert_close(nx, dx, want_dx, tolerance);
     assert_close(nw, dw, want_dw, tolerance);
     if (c->bias)

@@ -285,22 +285,39 @@ void want_last(Case *c)
         memcpy(unit_flat(c, c->wanted, u), c->grad[u], (size_t)unit_elements(c, u) * sizeof(double));
 }
 
+static Run run_of(const Case *c, const Flow *f, bool weights, bool copies)
+{
+    return (Run){.flow = f,
+                 .tokens = c->n,
+                 .sequences = c->sequences,
+                 .token = c->token,
+                 .label = c->label,
+                 .label_weight = c->label_weight,
+                 .scale = c->scale,
+                 .param = c->param,
+                 .grad = c->grad,
+                 .late = {[STREAM_WEIGHTS] = weights,
+                          [STREAM_COPIES] = copies,
+                          [STREAM_DOWNLOADS] = copies,
+                          [STREAM_TENSOR] = copies}};
+}
+
+double evaluation_error(Case *c, const Flow *f)
+{
+    double worst = 0;
+    for (int late = 0; late < 2; late++) { /* each stream early and late */
+        Run r = run_of(c, f, late, !late);
+        const bool ran = step_run(&r);
+        const double error = fabs(r.loss - c->loss) / (fabs(c->loss) + 1e-30);
+        worst = fmax(worst, !ran || isnan(error) ? 1e300 : error);
+    }
+    return worst;
+}
+
 /* Relative L2 of loss and all gradients; 1e300 where a number is none, or the run was lost. */
 static double error_once(Case *c, const Flow *f, bool weights, bool copies)
 {
-    Run r = {.flow = f,
-             .tokens = c->n,
-             .sequences = c->sequences,
-             .token = c->token,
-             .label = c->label,
-             .label_weight = c->label_weight,
-             .scale = c->scale,
-             .param = c->param,
-             .grad = c->grad,
-             .late = {[STREAM_WEIGHTS] = weights,
-                      [STREAM_COPIES] = copies,
-                      [STREAM_DOWNLOADS] = copies,
-                      [STREAM_TENSOR] = copies}};
+    Run r = run_of(c, f, weights, copies);
     double off = 0, size = 0;
     for (int u = 0; u < step_units(c->step); u++)
         memset(c->grad[u], 0, (size_t)unit_elements(c, u) * sizeof(double));

@@ -35,6 +35,8 @@ void want_last(Case *c); /* later runs are compared with the gradients that the 
 /* Relative L2 of loss and all gradients, in the worse of two orders of the streams; 1e300 where a number
  * is none, or the run was lost. */
 double error_of(Case *c, const Flow *f);
+/* The relative error of the loss that an evaluation's flow computes, as error_of has it. */
+double evaluation_error(Case *c, const Flow *f);
 /* that is 1e-9 or more: the second order runs only where the first is right */
 bool is_wrong(Case *c, const Flow *f);
 

@@ -271,21 +271,23 @@ static void fill_state(Machine *m)
         }
 }
 
-/* What the next step finds: this rank's shards, updated, as products read them. */
+/* What the next step finds: this rank's shards, updated unless the step was forward alone, as products read
+ * them. */
 static void check_params(Machine *m)
 {
+    const double more = m->step->forward ? 0 : updated;
     const int value = step_value(m->step, "param_bf16") >= 0 ? step_value(m->step, "param_bf16")
                                                              : step_value(m->step, "param_copy");
     for (int u = 0; value >= 0 && u < m->m->layers + 2; u++)
         for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
             m->lost |= *place(m, item_of(m, value, u), element_size(m, &m->step->values.at[value]), i) !=
-                       m->param[u][i] + updated;
+                       m->param[u][i] + more;
     for (int v = 0; v < m->step->values.n; v++)
         for (int u = 0;
              is_state(m, v) && m->step->choice.optimizer == OPTIMIZER_FETCHED && u < m->m->layers + 2; u++) {
             const double added = moment(m, v);
             for (int64_t i = 0; i < unit_of(m, u)->shard && i < unit_of(m, u)->elements; i++)
-                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) != m->param[u][i] + added + updated;
+                m->lost |= *place(m, item_of(m, v, u), sizeof(float), i) != m->param[u][i] + added + more;
         }
 }
 
@@ -424,8 +426,8 @@ static void run_op(Machine *m, const Op *o)
     m->adds = o->adds[sum] || (loops_over(m, o, LOOP_HEADS) && chunk > 0 && o->write[sum].value >= 0 &&
                                !is_of_some_heads(m, o->write[sum]));
     const bool reads = o->kind <= OP_BIAS || o->kind == OP_SINK || o->kind == OP_SINK_BACK ||
-                       o->kind == OP_LOSS || o->kind == OP_NORM_BACK || o->kind == OP_LINEAR_DX ||
-                       (op_work_kind(o->kind) == WORK_ATTENTION && o->weight);
+                       o->kind == OP_EVALUATE || o->kind == OP_LOSS || o->kind == OP_NORM_BACK ||
+                       o->kind == OP_LINEAR_DX || (op_work_kind(o->kind) == WORK_ATTENTION && o->weight);
     const bool adds = o->kind == OP_LOSS || o->kind == OP_EMBED_BACK || o->kind == OP_NORM_BACK ||
                       o->kind == OP_LINEAR_DW || o->kind == OP_BIAS_BACK || o->kind == OP_SINK_BACK ||
                       (o->kind == OP_ATTENTION_BACK && o->weight);

@@ -454,6 +454,20 @@ static void loss(Machine *m, const double *w, double *dw)
     free(p);
 }
 
+/* The loss without gradients. */
+static void evaluate(Machine *m, const double *w)
+{
+    const int h = m->m->hidden, vocab = m->m->vocab;
+    for (int64_t t = 0; t < m->n; t++) {
+        const double *x = m->x[0] + t * h;
+        double sum = 0;
+        for (int i = 0; i < vocab; i++)
+            sum += exp(dot(x, w + (int64_t)i * h, h));
+        m->run->loss += m->run->label_weight[row(m, t)] *
+                        (log(sum) - dot(x, w + (int64_t)m->run->label[row(m, t)] * h, h));
+    }
+}
+
 static void embed(Machine *m, const double *table)
 {
     const int h = m->m->hidden;
@@ -513,6 +527,7 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_KEEP: keep(m); break;
     case OP_ATTENTION_REST: attention_rest(m); break;
     case OP_SWIGLU: swiglu(m); break;
+    case OP_EVALUATE: evaluate(m, w); break;
     case OP_LOSS: loss(m, w, dw); break;
     case OP_EMBED_BACK: embed_back(m, dw); break;
     case OP_NORM_BACK: norm_back(m, in, w, dw, m->adds); break;

@@ -44,7 +44,8 @@ static void right_steps_are_accepted(void **state)
         Flow *f = step_flow(c->arena, c->step);
         step_pack(c->arena, f, 1 + draw(16),
                   (MemoryBudget){i % 3 ? 0 : 1 << i % 24, i % 4 ? 0 : 1 << i % 24});
-        if (!accepted(c, c->flow, &why) || !accepted(c, f, &why) || !accepted(c, placed_by_layer(c), &why))
+        if (!accepted(c, c->flow, &why) || !accepted(c, f, &why) ||
+            !accepted(c, flow_evaluation(c->arena, f), &why) || !accepted(c, placed_by_layer(c), &why))
             fail_msg("case %d: %s", i, why);
         arena_free(c->arena);
     }
@@ -235,19 +236,46 @@ typedef struct Mutant { Flow flow; StepOp *op; const char *what; bool made; } Mu
 
 /* Operations as they are, with room for one more; all items are in use throughout, so that memory is worth
  * what was last written to it: lifetimes are those of the right step. */
-static Mutant copy_of(Case *c)
+static Mutant copy_of(Case *c, const Flow *f)
 {
-    Mutant m = {.flow = *c->flow};
+    Mutant m = {.flow = *f};
     m.op = NEW_ARRAY(c->arena, StepOp, m.flow.ops + 1);
-    memcpy(m.op, c->flow->op, sizeof(StepOp) * (size_t)m.flow.ops);
+    memcpy(m.op, f->op, sizeof(StepOp) * (size_t)m.flow.ops);
     m.flow.op = m.op;
     m.flow.item = NEW_ARRAY(c->arena, Item, m.flow.items);
-    memcpy(m.flow.item, c->flow->item, sizeof(Item) * (size_t)m.flow.items);
+    memcpy(m.flow.item, f->item, sizeof(Item) * (size_t)m.flow.items);
     Range *always = NEW(c->arena, Range);
     *always = (Range){0, m.flow.ops};
     for (int i = 0; i < m.flow.items; i++)
         m.flow.item[i].live.at = always, m.flow.item[i].live.n = 1;
     return m;
+}
+
+/* Evaluation without one of its operations, or with one twice: the verifier refuses what the executor finds
+ * wrong. */
+static void wrong_evaluations_are_rejected(void **state)
+{
+    (void)state;
+    int refused = 0;
+    for (int i = 0; i < 40; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 8 == 3);
+        const Flow *right = flow_evaluation(c->arena, c->flow);
+        for (int n = 0; n < 12; n++) {
+            Mutant m = copy_of(c, right);
+            const int at = draw(right->ops), twice = n % 4 == 3;
+            char *why;
+            memcpy(m.op + at + twice, right->op + at + !twice,
+                   sizeof *m.op * (size_t)(right->ops - at - !twice));
+            m.flow.ops += twice ? 1 : -1;
+            const bool wrong = evaluation_error(c, &m.flow) >= 1e-9, accepts = accepted(c, &m.flow, &why);
+            refused += !accepts;
+            if (wrong && accepts)
+                fail_msg("case %d: %s %s is not noticed", i, op_name(right->op[at].op->kind),
+                         twice ? "twice" : "left out");
+        }
+        arena_free(c->arena);
+    }
+    assert_true(refused > 100);
 }
 
 static Op *own_op(Case *c, Mutant *m, int t)
@@ -546,7 +574,7 @@ static void wrong_mutants_are_rejected(void **state)
         for (int k = 0; k < countof(kinds); k++)
             for (int j = 0; j < kinds[k].times; j++) {
                 const int t = draw(c->flow->ops);
-                Mutant m = copy_of(c);
+                Mutant m = copy_of(c, c->flow);
                 kinds[k].make(c, &m, t);
                 if (m.made)
                     judge(c, &m, k, i, t, &n[k]);
@@ -576,7 +604,7 @@ static void lost_waits_are_rejected_or_harmless(void **state)
         for (int b = 0; b < STEP_BLOCKS; b++)
             for (int j = 0; j < c->step->block[b].ops.n; j++) {
                 const Op *wait = &c->step->block[b].ops.at[j];
-                Mutant m = copy_of(c);
+                Mutant m = copy_of(c, c->flow);
                 char *why;
                 for (int t = m.flow.ops - 1; t >= 0 && wait->kind == OP_WAIT; t--)
                     if (m.op[t].op == wait)
@@ -607,7 +635,7 @@ static void gathers_are_awaited_one_by_one(void **state)
         for (int t = 0; t < c->flow->ops; t++) {
             if (c->flow->op[t].op->kind != OP_GATHER || !op_follows(c->step, &c->flow->op[t]))
                 continue;
-            Mutant m = copy_of(c);
+            Mutant m = copy_of(c, c->flow);
             char *why;
             insert_at(&m, t + 1, m.op[t]);
             assert_false(accepted(c, &m.flow, &why));
@@ -635,7 +663,7 @@ static void weights_that_stay_are_gathered_once(void **state)
         for (int t = 0; t < head && weight >= 0 && c->step->values.at[weight].index == INDEX_UNIT; t++) {
             if (c->flow->op[t].op->kind != OP_GATHER)
                 continue;
-            Mutant m = copy_of(c);
+            Mutant m = copy_of(c, c->flow);
             char *why;
             insert_at(&m, head, m.op[t]);
             if (accepted(c, &m.flow, &why))
@@ -670,7 +698,7 @@ static void chunks_are_fetched_ahead(void **state)
         for (int t = 0; t < c->flow->ops; t++) {
             if (c->flow->op[t].op->kind != OP_FETCH || !c->flow->op[t].op->scope)
                 continue;
-            Mutant m = copy_of(c);
+            Mutant m = copy_of(c, c->flow);
             char *why;
             own_op(c, &m, t)->scope = in_step_with(c->step, c->flow->op[t].op);
             assert_false(accepted(c, &m.flow, &why));
@@ -735,19 +763,19 @@ static void spoil_muon(Case *c, int i, int t)
 {
     const OpKind k = c->flow->op[t].op->kind, next = c->flow->op[t + 1].op->kind;
     const int layers = c->program.model.layers;
-    Mutant m = copy_of(c);
+    Mutant m = copy_of(c, c->flow);
     drop(c, &m, t);
     must_be_rejected(c, &m, i, t, "is left out");
-    m = copy_of(c);
+    m = copy_of(c, c->flow);
     insert_at(&m, t + 1, m.op[t]);
     if (k != OP_FROM_OWNERS)
         must_be_rejected(c, &m, i, t, "comes twice");
-    m = copy_of(c);
+    m = copy_of(c, c->flow);
     const StepOp o = m.op[t];
     m.op[t] = m.op[t + 1], m.op[t + 1] = o;
     if (of_muon(next) && next == k + 1)
         must_be_rejected(c, &m, i, t, "comes after what needs it");
-    m = copy_of(c);
+    m = copy_of(c, c->flow);
     m.op[t].unit = m.op[t].unit % layers + 1;
     if (layers > 1 && k != OP_ORTHOGONALIZE)
         must_be_rejected(c, &m, i, t, "is another layer's");
@@ -757,7 +785,7 @@ static void spoil_muon(Case *c, int i, int t)
 static void share_place(Case *c, int i, int t)
 {
     const StepOp *o = &c->flow->op[t];
-    Mutant m = copy_of(c);
+    Mutant m = copy_of(c, c->flow);
     const Item *update = flow_item(&m.flow, step_value(c->step, "update"), c->program.model.layers);
     Item *matrices = (Item *)flow_item(&m.flow, step_value(c->step, "matrices"), 0);
     matrices->offset = update->offset;
@@ -798,6 +826,7 @@ int main(void)
         cmocka_unit_test(waits_in_loops_over_own_tokens_are_rejected),
         cmocka_unit_test(lost_waits_are_rejected_or_harmless),
         cmocka_unit_test(wrong_mutants_are_rejected),
+        cmocka_unit_test(wrong_evaluations_are_rejected),
         cmocka_unit_test(gathers_are_awaited_one_by_one),
         cmocka_unit_test(chunks_are_fetched_ahead),
         cmocka_unit_test(queries_stay_in_their_loop),

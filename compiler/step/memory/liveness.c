@@ -222,9 +222,18 @@ static void run_all(Flower *f)
         waited(f, all - 1, all, -1, (Stream)stream, false);
 }
 
-/* Parameters and moments are in use throughout; rounded parameters at the begin and the end of a step. If
- * ranks copy from each other's memory when they wait, shards stay in use, since another rank may wait
- * late. */
+/* The last operation of forward and the loss, which evaluation repeats. */
+static int forward_end(const Flow *f)
+{
+    int t = f->ops - 1;
+    while (t > 0 && f->op[t].block > BLOCK_HEAD)
+        t--;
+    return t;
+}
+
+/* Parameters and moments are in use throughout; rounded parameters in forward, so that evaluation leaves them
+ * for the next step, and at the end of a step. If ranks copy from each other's memory when they wait, shards
+ * stay in use, since another rank may wait late. */
 static void mark_ends(Flower *f)
 {
     const bool stay = f->step->program->target->copies_at_wait;
@@ -232,8 +241,9 @@ static void mark_ends(Flower *f)
         const ValueKind kind = f->step->values.at[v].kind;
         for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {
             Item *i = item_for(f, v, u);
-            const int first = i->live.n ? i->live.at[0].first : f->flow->ops - 1;
-            mark_live(f, i, 0, kind == VALUE_STATE || stay ? f->flow->ops - 1 : first);
+            const int end = f->flow->ops - 1, first = i->live.n ? i->live.at[0].first : end,
+                      forward = first > forward_end(f->flow) ? first : forward_end(f->flow);
+            mark_live(f, i, 0, kind == VALUE_STATE || stay ? end : forward);
             if (kind == VALUE_ROUNDED)
                 mark_live(f, i, f->since[v][u] % f->flow->ops, f->flow->ops - 1);
         }
@@ -300,7 +310,8 @@ bool item_live(const Item *i, int op)
     return r < i->live.n && i->live.at[r].first <= op;
 }
 
-Flow *step_flow(Arena *a, const Step *s)
+/* same: which values share memory; NULL: as the step allows. */
+static Flow *find_flow(Arena *a, const Step *s, const int *same)
 {
     Flow *flow = NEW(a, Flow);
     *flow = (Flow){.step = s};
@@ -310,9 +321,11 @@ Flow *step_flow(Arena *a, const Step *s)
     memset(f.event, -1, sizeof f.event);
     for (int i = 0; i < s->values.n; i++)
         f.same[i] = i;
-    for (int b = 0; b < STEP_BLOCKS; b++)
+    for (int b = 0; b < STEP_BLOCKS && !same; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
             share_places(&f, &s->block[b], i);
+    if (same)
+        memcpy(f.same, same, sizeof *same * (size_t)s->values.n);
     for (int i = 0; i < s->values.n; i++) {
         const int n = value_indices(s, &s->values.at[i]);
         f.item_of[i] = NEW_ARRAY(a, int, n + 1);
@@ -330,4 +343,22 @@ Flow *step_flow(Arena *a, const Step *s)
     flow->live_peak = find_peak(a, flow, false, false, &flow->peak_at);
     flow->host_peak = find_peak(a, flow, true, false, &flow->host_peak_at);
     return flow;
+}
+
+Flow *step_flow(Arena *a, const Step *s) { return find_flow(a, s, NULL); }
+
+const Flow *flow_evaluation(Arena *a, const Flow *step)
+{
+    Flow *f = find_flow(a, step_evaluation(a, step->step), step->same);
+    f->align = step->align;
+    f->state = step->state, f->host_state = step->host_state;
+    for (int i = 0; i < f->items; i++) {
+        Item *x = &f->item[i];
+        const Item *placed = flow_item(step, x->value, x->index < 0 ? 0 : x->index);
+        x->offset = placed->offset;
+        int64_t *end = item_on_host(f, x) ? &f->host : &f->packed;
+        const int64_t after = x->offset + (x->bytes + f->align - 1) / f->align * f->align;
+        *end = after > *end ? after : *end;
+    }
+    return f;
 }

@@ -39,6 +39,8 @@ typedef struct Flow {
  * where the operation starts; values read by such a stream are free once compute has waited for something
  * later of that stream. */
 Flow *step_flow(Arena *a, const Step *s);
+/* The flow of step_evaluation, with the offsets of the packed step. */
+const Flow *flow_evaluation(Arena *a, const Flow *step);
 /* Most bytes of activations and their gradients in use at any operation, in host or device memory. */
 int64_t flow_active_peak(Arena *a, const Flow *f, bool host);
 bool item_live(const Item *i, int op);

@@ -62,6 +62,7 @@ typedef struct Machine {
     /* span: most indices of a value; now: the operation, -1: the end, -2: forward as written */
     int layers, span, now;
     int sequence, sequences;
+    uint64_t losses; /* computed without gradients: sequences, or chunks' parts of them */
     /* one rank has whole units; it adds to its gradient shards, which nothing reduces */
     bool alone, in_place, failed;
     const Item **item;                 /* [values * span] */

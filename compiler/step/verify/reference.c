@@ -28,6 +28,7 @@ static const Rule rules[] = {
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER, .read = "x0", .write = "y0"},
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER, .read = "x0x1", .write = "y0"},
     {.of = OP_TENSOR_ALL_REDUCE, .kind = OP_TENSOR_ALL_REDUCE, .read = "x0", .write = "y0"},
+    {.of = OP_EVALUATE, .kind = OP_EVALUATE, .read = "x0x1x2", .write = "", .weight = true},
     {.of = OP_LOSS, .kind = OP_LOSS, .read = "x0x1x2", .write = "d0", .weight = true, .sum = true},
     {.of = OP_EMBED, .kind = OP_EMBED_BACK, .read = "x0g0", .write = "", .sum = true},
     {.of = OP_NORM, .kind = OP_NORM_BACK, .read = "x0y1g0", .write = "d0d1", .weight = true, .sum = true},
@@ -213,7 +214,7 @@ typedef struct Def { int made, output; bool there; } Def;
 static void add_made(Machine *m, const Op *o, int block, int layer, int unit, Def *def)
 {
     Made x = {.op = o, .block = block, .unit = unit};
-    x.weights = o->kind == OP_LOSS && m->step->program->model.tied ? 0 : unit;
+    x.weights = op_work_kind(o->kind) == WORK_LOSS && m->step->program->model.tied ? 0 : unit;
     x.tensor = op_tensor(m->step, o, &m->step->block[block]);
     uint64_t all = number(o->kind, x.tensor ? (uint64_t)x.tensor->offset : 0, (uint64_t)unit);
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++) {

@@ -274,6 +274,8 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
     }
     if ((*word && x && !absent(x, word)) || sum != wants_sum)
         reject(m, STEP_VALUES, "it does not write all that it makes");
+    if (d->at->op->kind == OP_EVALUATE)
+        m->losses += chunk_number(1, op_chunk(m->step, d->at), op_chunks(m->step, d->at->op));
     for (int i = 0; i < d->writes && !m->failed; i++) {
         if (one_layout(m, x->op->kind) && out[i].chunk < 0)
             out[i].part = 0, out[i].before = d->data[0].record; /* the same sum elsewhere */
@@ -530,14 +532,14 @@ static const char *state_text(const Machine *m, int unit, bool after)
     return by_muon(m, unit) ? "Muon leaves of it" : "the step found";
 }
 
-/* Parameters, moments and rounded parameters: as the step found them or Muon left them; afterwards,
- * updated. */
+/* Parameters, moments and rounded parameters: as the step found them or Muon left them; afterwards, updated.
+ * Forward alone leaves all of them. */
 static void check_state(Machine *m, int unit, bool after)
 {
     for (int v = 0; v < m->step->values.n; v++) {
         const ValueKind k = m->step->values.at[v].kind;
         const Record *other, *r = NULL;
-        if (k != VALUE_STATE && (k != VALUE_ROUNDED || !after))
+        if (k != VALUE_STATE && (k != VALUE_ROUNDED || !(after || m->step->forward)))
             continue;
         const Place p = place_at(m, v, unit);
         if (!m->failed && (!(r = held(m, p.item, &other)) ||
@@ -733,10 +735,12 @@ static void run_all(Machine *m)
                 run(m, t);
     }
     m->now = -1;
+    if (m->step->forward && m->losses != (uint64_t)m->sequences)
+        reject(m, STEP_VALUES, "the loss is not computed once for each token");
     if (m->under.n)
         reject(m, STEP_STREAMS, "compute has not waited for %s", op_text(m, m->under.at[m->under.n - 1].op));
     for (int u = 0; u < m->layers + 2 && !m->failed; u++)
-        check_state(m, u, true);
+        check_state(m, u, !m->step->forward);
 }
 
 bool step_verify(Arena *a, Diags *d, const Flow *f)

@@ -120,7 +120,8 @@ static __device__ void no_gradients(float *logit, int vocab)
         *(uint4 *)((BurstBf16 *)logit + i) = make_uint4(0, 0, 0, 0);
 }
 
-template <bool FINISHES>
+/* BACK: logits are replaced by their gradients. */
+template <bool FINISHES, bool BACK>
 static __global__ void __launch_bounds__(THREADS)
     loss_kernel(Finish h, int vocab, int64_t row, const int32_t *label, const float *weight, float scale,
                 float *logits, double *loss)
@@ -129,7 +130,8 @@ static __global__ void __launch_bounds__(THREADS)
     const int mine = label[blockIdx.x];
     const float w = weight[blockIdx.x];
     if (mine < 0 || w == 0) {
-        no_gradients(logit, vocab);
+        if (BACK)
+            no_gradients(logit, vocab);
         if (threadIdx.x == 0)
             loss[blockIdx.x] = 0;
         return;
@@ -140,7 +142,8 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0)
         loss[blockIdx.x] = (double)w *
                            (log((double)s.others + (double)own) + (double)s.top - (double)at_label);
-    gradients<FINISHES>(h, logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
+    if (BACK)
+        gradients<FINISHES>(h, logit, vocab, mine, s.top, factor / sum, -factor * (s.others / sum));
 }
 
 /* One block, with a fixed order. */
@@ -224,7 +227,7 @@ int burst_op_loss_head(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t ti
     for (int64_t i = 0; i < n; i += tile) {
         const int64_t tokens = n - i < tile ? n - i : tile;
         BURST_TRY(logits_of(g, &h, tokens, x + i * hidden));
-        const auto kernel = finishes ? loss_kernel<true> : loss_kernel<false>;
+        const auto kernel = finishes ? loss_kernel<true, true> : loss_kernel<false, true>;
         kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(finish, vocab, row, label + i, weight + i,
                                                              (float)scale, h.logits, h.loss);
         BURST_TRY(gpu_launched(g, "loss"));
@@ -241,4 +244,27 @@ int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, c
 {
     return burst_op_loss_head(g, n, hidden, vocab, tile, 1, 0, 1, x, w, label, weight, scale, loss, dx, dw,
                               scratch);
+}
+
+int burst_op_evaluate(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
+                      double softcap, double bias_scale, const BurstBf16 *x, const BurstBf16 *w,
+                      const int32_t *label, const float *weight, double *loss, void *scratch)
+{
+    const int64_t row = burst_gpu_loss_row(vocab);
+    float *logits = (float *)scratch;
+    const BurstBf16 *bias = tensors > 1 ? w + (int64_t)vocab * hidden : NULL;
+    const Head h = {hidden, vocab, w, bias, NULL, NULL, bias_scale, logits, (double *)(logits + tile * row)};
+    const Finish finish = {bias, (float)bias_scale, (float)softcap};
+    const auto kernel = bias || softcap > 0 ? loss_kernel<true, false> : loss_kernel<false, false>;
+    BURST_TRY(gpu_aligned(g, "loss", hidden, address(x) | address(w) | address(scratch)));
+    for (int64_t i = 0; i < n; i += tile) {
+        const int64_t tokens = n - i < tile ? n - i : tile;
+        BURST_TRY(logits_of(g, &h, tokens, x + i * hidden));
+        kernel<<<(unsigned)tokens, THREADS, 0, g->compute>>>(finish, vocab, row, label + i, weight + i, 1,
+                                                             h.logits, h.loss);
+        BURST_TRY(gpu_launched(g, "loss"));
+        add_losses_kernel<<<1, THREADS, 0, g->compute>>>(tokens, h.loss, loss);
+        BURST_TRY(gpu_launched(g, "loss"));
+    }
+    return BURST_OK;
 }

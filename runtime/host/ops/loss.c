@@ -190,3 +190,33 @@ int burst_op_loss(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, 
     return burst_op_loss_head(e, n, hidden, vocab, tile, 1, 0, 1, x, w, label, weight, scale, loss, dx, dw,
                               scratch);
 }
+
+/* weight * (lse - logit[label]) of one token, as token_loss has it; overwrites its logits. */
+static double token_entropy(int vocab, int32_t label, float weight, double softcap, float *logit)
+{
+    if (label < 0 || weight == 0)
+        return 0;
+    if (softcap > 0)
+        cap_logits(vocab, (float)softcap, logit);
+    const float top = greatest(vocab, logit);
+    const double hit = (double)logit[label] - top;
+    return weight * (log(exponentials(vocab, top, logit)) - hit);
+}
+
+int burst_op_evaluate(BurstExec *e, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
+                      double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
+                      const int32_t *label, const float *weight, double *loss, void *scratch)
+{
+    float *logits = (float *)scratch;
+    for (int64_t i = 0; i < n; i += tile) {
+        const int64_t tokens = n - i < tile ? n - i : tile;
+        if (!any_counts(tokens, label + i, weight + i))
+            continue;
+        BURST_TRY(burst_op_linear(e, tokens, hidden, vocab, 1, x + i * hidden, w, NULL, logits));
+        if (tensors > 1)
+            add_bias(tokens, vocab, (float)bias_scale, w + (int64_t)vocab * hidden, logits);
+        for (int64_t t = 0; t < tokens; t++)
+            *loss += token_entropy(vocab, label[i + t], weight[i + t], softcap, logits + t * vocab);
+    }
+    return BURST_OK;
+}
