@@ -33,6 +33,7 @@ static const Field fields[] = {
     {"normalize", take_part, AT(normalize), 0},
     {"eps", take_double, AT(eps), 0, UNIT_NONE, 1e-30, 1},
     {"scale", take_double, AT(scale), 0, UNIT_NONE, 1e-6, 1e6},
+    {"shared", take_int, AT(shared), 0, UNIT_NONE, 1, 1 << 24},
 };
 #undef AT
 
@@ -48,6 +49,8 @@ void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
         diag_error(c->diags, s->span,
                    "'top' is %d, but there are %d experts; a token chooses each at most once", m.top,
                    m.experts);
+    if (m.shared && m.activation != BURST_ACTIVATION_SWIGLU)
+        diag_error(c->diags, s->span, "'shared' requires 'ffn swiglu': the shared expert is computed with it");
     if (m.eps > 0 && !m.normalize)
         diag_error(c->diags, s->span, "'eps' requires 'normalize yes': it is added to the sum of the scores");
     *(BurstExperts *)to = m;

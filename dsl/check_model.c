@@ -245,6 +245,8 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
         return;
     if (m->activation != BURST_ACTIVATION_SWIGLU)
         diag_error(c->diags, f->family, "the family %s needs experts with 'ffn swiglu'", family->type);
+    if (m->shared)
+        diag_error(c->diags, f->family, "the family %s has no 'shared'", family->type);
     if (m->score != BURST_SCORE_SOFTMAX || m->scale < 1 || m->scale > 1 || m->eps > 0)
         diag_error(c->diags, f->family, "the family %s needs 'score softmax', without 'scale' and 'eps'",
                    family->type);

@@ -17,7 +17,7 @@ static bool divides(int64_t ranks, Factor f)
     return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
 }
 
-enum { FACTORS = 5 };
+enum { FACTORS = 6 };
 
 /* The dimensions that tensor ranks divide, as large as the model has them. For an RMSNorm over all heads
  * ranks add up the squares; a LayerNorm would need the sums of all elements first. */
@@ -28,6 +28,7 @@ static void factors_of(const Model *m, int world, Factor f[FACTORS])
                                  {"heads", m->heads},
                                  {"kv_heads", m->kv_heads, true},
                                  {"columns of ffn", m->ffn},
+                                 {"columns of the shared expert", m->experts.shared},
                                  {"layernorm of all heads", layernorm ? 1 : world}};
     for (int i = 0; i < FACTORS; i++)
         f[i] = all[i];

@@ -58,7 +58,7 @@ static const char *operand_text(const Printer *p, const Op *o, Operand x)
     if (lies_by_heads(p, v) && !lies_by_chunks(p, v))
         return arena_printf(p->emit->arena, "%s + first%s", variable(p, o, x), head_width_text(v->dim[1]));
     return arena_printf(p->emit->arena, "%s + first * %s%s", variable(p, o, x),
-                        v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false));
+                        dim_of_pairs(v->dim[1]) ? "2 * " : "", width_text(p, o, v, false));
 }
 
 /* ---- operands ---- */
@@ -232,11 +232,11 @@ static const char *scratch_text(const Printer *p, const Op *o, int none)
     return find_write(p, o, true) ? variable(p, o, *find_write(p, o, true)) : "NULL";
 }
 
-/* The value that a sum over tensor ranks is added to. */
+/* What a sum is added to. */
 static const char *added_to_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
-    return o->adds[0] ? variable(p, o, o->write[0]) : "NULL";
+    return o->adds[0] ? operand_text(p, o, o->write[0]) : "NULL";
 }
 
 static const char *tensors_text(const Printer *p, const Op *o, int none)

@@ -55,6 +55,8 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_TOP_PAIR: return "2 * PLAN_TOP * PLAN_EXPERT_WIDTH";
     case DIM_TOP_WIDTH: return "PLAN_TOP * PLAN_EXPERT_WIDTH";
     case DIM_TOP_HIDDEN: return "PLAN_TOP * PLAN_HIDDEN";
+    case DIM_SHARED_FFN:
+    case DIM_SHARED_PAIR: return "PLAN_SHARED_FFN";
     case DIM_SHARED: return "PLAN_SHARED";
     case DIM_LATENT: return "PLAN_LATENT";
     case DIM_QUERY_LATENT: return "PLAN_QUERY_LATENT";

@@ -323,12 +323,15 @@ static void emit_experts(Emit *e, const BurstExperts *m)
     add_constant(e, "PLAN_EXPERTS", m->experts, "of each layer");
     add_constant(e, "PLAN_TOP", m->top, "experts that a token chooses");
     add_constant(e, "PLAN_EXPERT_WIDTH", m->width, "columns of an expert's gate and up");
+    if (m->shared)
+        add_constant(e, "PLAN_SHARED_FFN", m->shared / e->draft->shape.tensor,
+                     "a rank's columns of the shared expert's gate and up");
     text_printf(
         e->out,
-        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s}\n"
+        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s, %d}\n"
         "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n",
         activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
-        real_text(e, m->scale));
+        real_text(e, m->scale), m->shared);
 }
 
 static void emit_sizes(Emit *e)

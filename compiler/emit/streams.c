@@ -133,7 +133,7 @@ static void emit_copy(Printer *p, const Op *o)
     const bool heads = v->dim[0] == DIM_HEADS; /* [heads][tokens] */
     const char *n = v->dim[heads] == DIM_ALL_TOKENS ? "all" : "n";
     const char *rows = heads ? arena_printf(p->emit->arena, "%s * %s", width_text(p, o, v, true), n) : n,
-               *pair = v->dim[1] == DIM_PAIR ? "2 * " : "";
+               *pair = dim_of_pairs(v->dim[1]) ? "2 * " : "";
     const char *bytes = arena_printf(p->emit->arena, "(size_t)(%s%s%s%s) * sizeof(%s)", rows,
                                      heads || v->dim[1] == DIM_ONE ? "" : " * ", pair,
                                      heads || v->dim[1] == DIM_ONE ? "" : width_text(p, o, v, false),
@@ -151,14 +151,14 @@ static const char *rows_at(const Printer *p, const Op *o, Operand host, const ch
 {
     const Value *v = &p->step->values.at[host.value];
     return arena_printf(p->emit->arena, "%s + (size_t)(%s * %s%s) * sizeof(%s)", place_text(p, o, host),
-                        begin, v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
+                        begin, dim_of_pairs(v->dim[1]) ? "2 * " : "", width_text(p, o, v, false), type_of(v));
 }
 
 static const char *rows_bytes(const Printer *p, const Op *o, Operand host, const char *rows)
 {
     const Value *v = &p->step->values.at[host.value];
     return arena_printf(p->emit->arena, "(size_t)(%s * %s%s) * sizeof(%s)", rows,
-                        v->dim[1] == DIM_PAIR ? "2 * " : "", width_text(p, o, v, false), type_of(v));
+                        dim_of_pairs(v->dim[1]) ? "2 * " : "", width_text(p, o, v, false), type_of(v));
 }
 
 /* A copy of a chunk, of the tokens or of keys, which a loop has made or reads next. */

@@ -240,6 +240,8 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_TOP_PAIR: return (int64_t)m->experts.top * 2 * m->experts.width;
     case DIM_TOP_WIDTH: return (int64_t)m->experts.top * m->experts.width;
     case DIM_TOP_HIDDEN: return (int64_t)m->experts.top * m->hidden;
+    case DIM_SHARED_FFN: return m->experts.shared / s->tensor;
+    case DIM_SHARED_PAIR: return 2 * (int64_t)(m->experts.shared / s->tensor);
     default: return 1;
     }
 }
@@ -249,6 +251,7 @@ bool dim_of_heads(Dim d)
     return dim_of_queries(d) || dim_of_keys(d) || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_OWN;
 }
 
+bool dim_of_pairs(Dim d) { return d == DIM_PAIR || d == DIM_SHARED_PAIR; }
 bool dim_of_keys(Dim d) { return d == DIM_KEY || d == DIM_VALUE; }
 bool dim_of_queries(Dim d) { return d == DIM_QUERY || d == DIM_OUTPUT; }
 

@@ -67,7 +67,8 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
             X(QUERY_LATENT, \
               "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
         X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
-            X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden")
+            X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden") \
+                X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -384,6 +385,7 @@ bool op_in_place(const Step *s, OpKind k);
 bool op_spends(OpKind k); /* may overwrite an activation that nothing reads later */
 bool dim_of_heads(Dim d);
 Dim dim_of(const Model *m, Dim d); /* the dimension, by its usual name where the model has no other */
+bool dim_of_pairs(Dim d); /* a gate and the product that it gates */
 bool dim_of_keys(Dim d); /* of key heads, as wide as attention reads them */
 bool dim_of_queries(Dim d); /* the same of queries and outputs */
 bool is_of_heads(const Value *v);

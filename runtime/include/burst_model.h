@@ -43,7 +43,7 @@ typedef struct BurstLayer {
  * a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of the
  * largest scores, of equal ones the lower number first. An expert's weight is its score, divided by the sum
  * over the chosen plus `eps` where `normalize` says so, times `scale`. The layer's output is the sum of the
- * chosen experts' outputs, each times its weight. */
+ * chosen experts' outputs, each times its weight, and of the shared expert's, which every token has. */
 #define BURST_SCORE_ROWS(X) X(SOFTMAX, "softmax") X(SIGMOID, "sigmoid")
 enum {
 #define X(id, name) BURST_SCORE_##id,
@@ -60,6 +60,7 @@ typedef struct BurstExperts {
     int score;      /* BURST_SCORE_... */
     int normalize;
     double eps, scale;
+    int shared; /* columns of the shared expert's gate and up; 0: there is none */
 } BurstExperts;
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \

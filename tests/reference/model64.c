@@ -41,6 +41,9 @@ static int norm_width(const Shape64 *s, int heads)
     X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, !s->experts) \
     X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, !s->experts) \
     X(DOWN, "mlp.down_proj.weight", s->hidden, s->ffn, true, !s->experts) \
+    X(SHARED_GATE, "mlp.shared_expert.gate_proj.weight", s->shared_ffn, s->hidden, true, s->shared_ffn) \
+    X(SHARED_UP, "mlp.shared_expert.up_proj.weight", s->shared_ffn, s->hidden, true, s->shared_ffn) \
+    X(SHARED_DOWN, "mlp.shared_expert.down_proj.weight", s->hidden, s->shared_ffn, true, s->shared_ffn) \
     X(ROUTER, "mlp.router.weight", s->experts, s->hidden, true, s->experts) \
     X(SINKS, "self_attn.sinks", s->heads, 1, false, s->sinks)
 enum {
@@ -413,6 +416,43 @@ static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer
     free(q), free(k), free(v), free(k_own), free(every);
 }
 
+/* The network that every token has beside its experts. */
+typedef struct Shared {
+    double *g, *u, *a, *y; /* [n][ffn], of a network; y [n][D] */
+} Shared;
+
+static Shared shared_of(const Shape64 *s, int64_t n, const Layer *w, const double *x)
+{
+    const int64_t wide = n * s->shared_ffn;
+    const Shared c = {new64(wide), new64(wide), new64(wide), new64(n * s->hidden)};
+    linear(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_GATE], c.g);
+    linear(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_UP], c.u);
+    swiglu(wide, c.g, c.u, c.a);
+    linear(n, s->shared_ffn, s->hidden, c.a, w->at[L_SHARED_DOWN], c.y);
+    return c;
+}
+
+static void shared_free(const Shared *c) { free(c->g), free(c->u), free(c->a), free(c->y); }
+
+static void shared_forward(const Shape64 *s, int64_t n, const Layer *w, const double *x, double *out)
+{
+    const Shared c = shared_of(s, n, w, x);
+    add(n * s->hidden, c.y, out);
+    shared_free(&c);
+}
+
+static void shared_back(const Shape64 *s, int64_t n, const Layer *w, const double *x, const double *dy,
+                        double *dx, const Layer *dw)
+{
+    const int64_t wide = n * s->shared_ffn;
+    const Shared c = shared_of(s, n, w, x), d = {new64(wide), new64(wide), new64(wide), NULL};
+    linear_back(n, s->shared_ffn, s->hidden, c.a, w->at[L_SHARED_DOWN], dy, d.a, dw->at[L_SHARED_DOWN]);
+    swiglu_back(wide, c.g, c.u, d.a, d.g, d.u);
+    linear_back(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_GATE], d.g, dx, dw->at[L_SHARED_GATE]);
+    linear_back(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_UP], d.u, dx, dw->at[L_SHARED_UP]);
+    shared_free(&c), shared_free(&d);
+}
+
 /* c->x is the layer's input; out [n][D] its output. */
 static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
 {
@@ -436,6 +476,8 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
         const double gap = experts64_forward(s, n, c->h2, w->at[L_ROUTER], w->experts, out);
         if (s->gap && gap < *s->gap)
             *s->gap = gap;
+        if (s->shared_ffn)
+            shared_forward(s, n, w, c->h2, out);
     } else {
         linear(n, s->hidden, s->ffn, c->h2, w->at[L_GATE], c->g);
         linear(n, s->hidden, s->ffn, c->h2, w->at[L_UP], c->u);
@@ -452,6 +494,8 @@ static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *d
            *dh = new64(n * s->hidden);
     if (s->experts) {
         experts64_backward(s, n, c->h2, w->at[L_ROUTER], w->experts, dx, dh, dw->at[L_ROUTER], dw->experts);
+        if (s->shared_ffn)
+            shared_back(s, n, w, c->h2, dx, dh, dw);
     } else {
         linear_back(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], dx, da, dw->at[L_DOWN]);
         swiglu_back(n * s->ffn, c->g, c->u, da, dg, du);

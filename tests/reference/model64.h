@@ -66,6 +66,7 @@ typedef struct Shape64 {
     int experts, top;
     bool sigmoid, normalize;
     double score_eps, score_scale, *gap;
+    int shared_ffn; /* columns of the network that every token has beside its experts; 0: none */
 } Shape64;
 /* experts64.c: y [n][D] is added to, and the least gap comes back; w: of each expert gate, up [ffn][D], down
  * [D][ffn]. Backward adds to dx, drouter, dw. */

@@ -31,6 +31,7 @@ static bool experts(const Model *m) { return m->experts.experts > 0; }
 static bool dense(const Model *m) { return !experts(m); }
 static bool gated(const Model *m) { return dense(m) && m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
 static bool ungated(const Model *m) { return dense(m) && !gated(m); }
+static bool shared(const Model *m) { return m->experts.shared > 0; }
 static bool mlp_bias(const Model *m) { return m->layer.mlp_bias; }
 static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
 static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
@@ -48,7 +49,9 @@ static bool adds_at_once(const Model *m) { return !adds_later(m); }
 static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
 static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
-static bool experts_later(const Model *m) { return experts(m) && adds_later(m); }
+static bool shared_at_once(const Model *m) { return shared(m) && adds_at_once(m); }
+static bool shared_later(const Model *m) { return shared(m) && adds_later(m); }
+static bool experts_alone_later(const Model *m) { return experts(m) && !shared(m) && adds_later(m); }
 static bool o_bias_at_once(const Model *m) { return o_bias(m) && adds_at_once(m); }
 static bool o_bias_later(const Model *m) { return o_bias(m) && adds_later(m); }
 static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && adds_at_once(m); }
@@ -103,6 +106,9 @@ static const Tensor layer_tensors[] = {
     {"mlp.gate_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, gate_bias},
     {"mlp.up_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, mlp_bias},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL, dense},
+    {"mlp.shared_expert.gate_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
+    {"mlp.shared_expert.up_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
+    {"mlp.shared_expert.down_proj.weight", DIM_HIDDEN, DIM_SHARED_FFN, FIRST_NORMAL, shared},
     {"mlp.router.weight", DIM_EXPERTS, DIM_HIDDEN, FIRST_NORMAL, experts},
     {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts, .each = 2},
     {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts},
@@ -118,7 +124,10 @@ static const Tensor head_tensors[] = {
     {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* directly after it */
 };
 
-static bool is_split(const Shape *s, Dim d) { return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN); }
+static bool is_split(const Shape *s, Dim d)
+{
+    return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN || d == DIM_SHARED_FFN);
+}
 
 /* Parts of a split dimension: if ranks outnumber key heads, neighbours have the same. */
 static int parts_of(const Shape *s, Dim d)
@@ -240,6 +249,10 @@ static const PartValue part_values[] = {
     {gated, {.name = "gate_up", .dim = {DIM_TOKENS, DIM_PAIR}}},
     {ungated, {.name = "up", .dim = {DIM_TOKENS, DIM_FFN}}},
     {dense, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
+    {shared, {.name = "shared_gate_up", .dim = {DIM_TOKENS, DIM_SHARED_PAIR}}},
+    {shared, {.name = "shared_ffn", .dim = {DIM_TOKENS, DIM_SHARED_FFN}}},
+    {shared_at_once, {.name = "x_shared", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {shared_later, {.name = "shared_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {experts, {.name = "logits", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
     {experts, {.name = "choice", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT, .kept = true}},
     {experts, {.name = "route", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_FLOAT, .kept = true}},
@@ -336,6 +349,19 @@ static const Row layer_rows[] = {
     {OP_SWIGLU, {"gate_up|up"}, {"ffn"}, NULL, .part = dense},
     {OP_LINEAR, {"ffn", "x_mid"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = dense_at_once},
     {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = dense_later},
+    {OP_LINEAR,
+     {"h2|h1|x_mid"},
+     {"shared_gate_up"},
+     "mlp.shared_expert.gate_proj.weight",
+     .tensors = 2,
+     .part = shared},
+    {OP_SWIGLU, {"shared_gate_up"}, {"shared_ffn"}, NULL, .part = shared},
+    {OP_LINEAR,
+     {"shared_ffn", "x_mid"},
+     {"x_shared"},
+     "mlp.shared_expert.down_proj.weight",
+     .part = shared_at_once},
+    {OP_LINEAR, {"shared_ffn"}, {"shared_out"}, "mlp.shared_expert.down_proj.weight", .part = shared_later},
     {OP_LOGITS, {"h2|h1|x_mid"}, {"logits"}, "mlp.router.weight", .part = experts},
     {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = experts},
     {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},
@@ -350,8 +376,9 @@ static const Row layer_rows[] = {
      {"expert_out"},
      "mlp.experts.0.down_proj.weight",
      .part = experts},
-    {OP_COMBINE, {"expert_out", "expert_slot", "x_mid"}, {"x+1"}, NULL, .part = experts_at_once},
-    {OP_COMBINE, {"expert_out", "expert_slot"}, {"mlp|mlp_out"}, NULL, .part = experts_later},
+    {OP_COMBINE, {"expert_out", "expert_slot", "x_shared|x_mid"}, {"x+1"}, NULL, .part = experts_at_once},
+    {OP_COMBINE, {"expert_out", "expert_slot"}, {"mlp|mlp_out"}, NULL, .part = experts_alone_later},
+    {OP_COMBINE, {"expert_out", "expert_slot", "shared_out"}, {"mlp|mlp_out"}, NULL, .part = shared_later},
     {OP_BIAS, {"x_product|mlp_product"}, {"mlp|mlp_out|x+1"}, "mlp.down_proj.bias", .part = mlp_bias},
     {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_after},
     {OP_SCALE,

@@ -16,7 +16,10 @@
 
 #include <string.h>
 
-static bool is_split(Dim d) { return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR; }
+static bool is_split(Dim d)
+{
+    return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR;
+}
 
 static bool has_all_tokens(const Step *s, Operand x)
 {

@@ -3,8 +3,8 @@
  * read these operations, and nothing else derives a wait.
  *
  * Earlier passes have added waits that memory needs: for a copy or a reduction to end before the next one
- * begins. This pass adds those that values need. It walks the unrolled step; if an operation reads what a
- * stream computed and computing has not waited for that, a wait comes before it. The wait comes before the
+ * begins. This pass adds those that values need. It walks the unrolled step; if an operation reads, or adds
+ * to, what a stream computed and computing has not waited for that, a wait comes before it. The wait comes before the
  * operation's loop if the awaited operation began before that loop: a rank without tokens does not enter a
  * loop over its tokens, but waits like all others. A gather has its own wait, even if later work of its
  * stream was awaited: a host copies what it gathers when it waits. */
@@ -117,16 +117,31 @@ static void add_need(Waiter *w, Need n)
     w->needed[n.block][n.at] = true;
 }
 
-/* The last operand that the stream was given and that is not done; value -1: none. */
-static Operand last_read(const Waiter *w, const StepOp *at, Stream stream, int *last)
+/* What an operation reads, then what it adds to. */
+enum { OP_INPUTS = OP_READS + OP_WRITES };
+
+/* value -1: none */
+static Operand input_of(const Op *o, int i)
+{
+    if (i < OP_READS)
+        return o->read[i];
+    return o->adds[i - OP_READS] ? o->write[i - OP_READS] : (Operand){-1, 0};
+}
+
+/* The time of the stream's operation that writes the input; 0: none. */
+static int written_at(const Waiter *w, const StepOp *at, Operand x)
+{
+    return x.value >= 0 && w->streamed[x.value] ? w->written[x.value][operand_index(w->step, at, x)] : 0;
+}
+
+/* The last input that the stream was given and that is not done; value -1: none. */
+static Operand last_input(const Waiter *w, const StepOp *at, Stream stream, int *last)
 {
     Operand of = {-1, 0};
     *last = 0;
-    for (int i = 0; i < OP_READS && at->op->read[i].value >= 0; i++) {
-        const Operand x = at->op->read[i];
-        if (!w->streamed[x.value])
-            continue;
-        const int time = w->written[x.value][operand_index(w->step, at, x)];
+    for (int i = 0; i < OP_INPUTS; i++) {
+        const Operand x = input_of(at->op, i);
+        const int time = written_at(w, at, x);
         if (time > *last && op_stream(op_at(w, time)->op->kind) == stream && !is_done(w, time))
             *last = time, of = x;
     }
@@ -135,9 +150,8 @@ static Operand last_read(const Waiter *w, const StepOp *at, Stream stream, int *
 
 static bool all_done(const Waiter *w, const StepOp *at)
 {
-    for (int i = 0; i < OP_READS && at->op->read[i].value >= 0; i++) {
-        const Operand x = at->op->read[i];
-        const int time = w->streamed[x.value] ? w->written[x.value][operand_index(w->step, at, x)] : 0;
+    for (int i = 0; i < OP_INPUTS; i++) {
+        const int time = written_at(w, at, input_of(at->op, i));
         if (time > 0 && !is_done(w, time))
             return false;
     }
@@ -148,8 +162,8 @@ static bool all_done(const Waiter *w, const StepOp *at)
 static void wait_for(Waiter *w, const StepOp *at, Stream stream)
 {
     int last;
-    for (Operand of = last_read(w, at, stream, &last); of.value >= 0;
-         of = last_read(w, at, stream, &last)) {
+    for (Operand of = last_input(w, at, stream, &last); of.value >= 0;
+         of = last_input(w, at, stream, &last)) {
         const Need n = need_of(w, at, op_at(w, last), of);
         StepOp wait = *at;
         add_need(w, n);
