@@ -34,6 +34,7 @@ static const Field fields[] = {
     {"eps", take_double, AT(eps), 0, UNIT_NONE, 1e-30, 1},
     {"scale", take_double, AT(scale), 0, UNIT_NONE, 1e-6, 1e6},
     {"shared", take_int, AT(shared), 0, UNIT_NONE, 1, 1 << 24},
+    {"shared_gate", take_part, AT(shared_gate), 0},
 };
 #undef AT
 
@@ -50,7 +51,10 @@ void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
                    "'top' is %d, but there are %d experts; a token chooses each at most once", m.top,
                    m.experts);
     if (m.shared && m.activation != BURST_ACTIVATION_SWIGLU)
-        diag_error(c->diags, s->span, "'shared' requires 'ffn swiglu': the shared expert is computed with it");
+        diag_error(c->diags, s->span,
+                   "'shared' requires 'ffn swiglu': the shared expert is computed with it");
+    if (m.shared_gate && !m.shared)
+        diag_error(c->diags, s->span, "'shared_gate' requires 'shared', the columns of the shared expert");
     if (m.eps > 0 && !m.normalize)
         diag_error(c->diags, s->span, "'eps' requires 'normalize yes': it is added to the sum of the scores");
     *(BurstExperts *)to = m;

@@ -41,7 +41,8 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     const Dim d = v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]; /* [heads][tokens] */
     const char *count = heads_text(p, o, is_of_keys(d));
     switch (d) {
-    case DIM_ONE: return "1";
+    case DIM_ONE:
+    case DIM_SHARED_GATE: return "1";
     case DIM_HIDDEN: return "PLAN_HIDDEN";
     case DIM_HEADS:
     case DIM_KEY_HEADS: return count;

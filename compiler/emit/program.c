@@ -328,10 +328,11 @@ static void emit_experts(Emit *e, const BurstExperts *m)
                      "a rank's columns of the shared expert's gate and up");
     text_printf(
         e->out,
-        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s, %d}\n"
+        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s, %d, "
+        "%d}\n"
         "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n",
         activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
-        real_text(e, m->scale), m->shared);
+        real_text(e, m->scale), m->shared, m->shared_gate);
 }
 
 static void emit_sizes(Emit *e)

@@ -23,7 +23,7 @@ enum { TRAVEL_LATENTS = TRAVELS, TRAVEL_WORDS };
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 " \
-      "gate_up up shared_gate_up logits expert_gate_up " \
+      "gate_up up shared_gate_up shared_logit logits expert_gate_up " \
       "attn rstd_attn mlp rstd_mlp ") \
     X(FFN, "ffn", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 attn " \

@@ -61,6 +61,7 @@ typedef struct BurstExperts {
     int normalize;
     double eps, scale;
     int shared; /* columns of the shared expert's gate and up; 0: there is none */
+    int shared_gate; /* its output is multiplied by the sigmoid of x w^T, w[hidden] */
 } BurstExperts;
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \

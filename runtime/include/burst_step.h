@@ -119,6 +119,11 @@ int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct
 int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
                            BurstAct *dx);
 
+/* y = x times the sigmoid of the token's gate[n]; dx and d_gate are written. */
+int burst_op_gate(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate, BurstAct *y);
+int burst_op_gate_back(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate,
+                       const BurstAct *dy, BurstAct *dx, BurstAct *d_gate);
+
 /* ---- experts (burst_model.h) ----
  * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order
  * of their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to

@@ -44,6 +44,7 @@ static int norm_width(const Shape64 *s, int heads)
     X(SHARED_GATE, "mlp.shared_expert.gate_proj.weight", s->shared_ffn, s->hidden, true, s->shared_ffn) \
     X(SHARED_UP, "mlp.shared_expert.up_proj.weight", s->shared_ffn, s->hidden, true, s->shared_ffn) \
     X(SHARED_DOWN, "mlp.shared_expert.down_proj.weight", s->hidden, s->shared_ffn, true, s->shared_ffn) \
+    X(SHARED_OPEN, "mlp.shared_expert_gate.weight", 1, s->hidden, true, s->shared_gate) \
     X(ROUTER, "mlp.router.weight", s->experts, s->hidden, true, s->experts) \
     X(SINKS, "self_attn.sinks", s->heads, 1, false, s->sinks)
 enum {
@@ -419,25 +420,34 @@ static void latent_back(const Shape64 *s, int64_t n, const Layer *w, const Layer
 /* The network that every token has beside its experts. */
 typedef struct Shared {
     double *g, *u, *a, *y; /* [n][ffn], of a network; y [n][D] */
+    double *open;          /* [n] the gate of its output, or ones */
 } Shared;
 
 static Shared shared_of(const Shape64 *s, int64_t n, const Layer *w, const double *x)
 {
     const int64_t wide = n * s->shared_ffn;
-    const Shared c = {new64(wide), new64(wide), new64(wide), new64(n * s->hidden)};
+    const Shared c = {new64(wide), new64(wide), new64(wide), new64(n * s->hidden), new64(n)};
     linear(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_GATE], c.g);
     linear(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_UP], c.u);
     swiglu(wide, c.g, c.u, c.a);
     linear(n, s->shared_ffn, s->hidden, c.a, w->at[L_SHARED_DOWN], c.y);
+    if (s->shared_gate)
+        linear(n, s->hidden, 1, x, w->at[L_SHARED_OPEN], c.open);
+    for (int64_t t = 0; t < n; t++)
+        c.open[t] = s->shared_gate ? 1 / (1 + exp(-c.open[t])) : 1;
     return c;
 }
 
-static void shared_free(const Shared *c) { free(c->g), free(c->u), free(c->a), free(c->y); }
+static void shared_free(const Shared *c)
+{
+    free(c->g), free(c->u), free(c->a), free(c->y), free(c->open);
+}
 
 static void shared_forward(const Shape64 *s, int64_t n, const Layer *w, const double *x, double *out)
 {
     const Shared c = shared_of(s, n, w, x);
-    add(n * s->hidden, c.y, out);
+    for (int64_t i = 0; i < n * s->hidden; i++)
+        out[i] += c.open[i / s->hidden] * c.y[i];
     shared_free(&c);
 }
 
@@ -445,8 +455,16 @@ static void shared_back(const Shape64 *s, int64_t n, const Layer *w, const doubl
                         double *dx, const Layer *dw)
 {
     const int64_t wide = n * s->shared_ffn;
-    const Shared c = shared_of(s, n, w, x), d = {new64(wide), new64(wide), new64(wide), NULL};
-    linear_back(n, s->shared_ffn, s->hidden, c.a, w->at[L_SHARED_DOWN], dy, d.a, dw->at[L_SHARED_DOWN]);
+    const Shared c = shared_of(s, n, w, x),
+                 d = {new64(wide), new64(wide), new64(wide), new64(n * s->hidden), new64(n)};
+    for (int64_t i = 0; i < n * s->hidden; i++) {
+        const double open = c.open[i / s->hidden];
+        d.y[i] = open * dy[i];
+        d.open[i / s->hidden] += open * (1 - open) * dy[i] * c.y[i];
+    }
+    if (s->shared_gate)
+        linear_back(n, s->hidden, 1, x, w->at[L_SHARED_OPEN], d.open, dx, dw->at[L_SHARED_OPEN]);
+    linear_back(n, s->shared_ffn, s->hidden, c.a, w->at[L_SHARED_DOWN], d.y, d.a, dw->at[L_SHARED_DOWN]);
     swiglu_back(wide, c.g, c.u, d.a, d.g, d.u);
     linear_back(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_GATE], d.g, dx, dw->at[L_SHARED_GATE]);
     linear_back(n, s->hidden, s->shared_ffn, x, w->at[L_SHARED_UP], d.u, dx, dw->at[L_SHARED_UP]);

@@ -67,6 +67,7 @@ typedef struct Shape64 {
     bool sigmoid, normalize;
     double score_eps, score_scale, *gap;
     int shared_ffn; /* columns of the network that every token has beside its experts; 0: none */
+    bool shared_gate; /* its output is multiplied by the sigmoid of x w^T, w [D] */
 } Shape64;
 /* experts64.c: y [n][D] is added to, and the least gap comes back; w: of each expert gate, up [ffn][D], down
  * [D][ffn]. Backward adds to dx, drouter, dw. */

@@ -71,7 +71,7 @@ class Drawn:
         experts = r.choice([2, 3, 8, 13])
         top, score = r.choice([t for t in (1, 2, 3, 8) if t <= experts]), r.choice(["", "score softmax;", "score sigmoid; eps 1e-20;"])
         normalize = "normalize yes;" if "eps" in score else r.choice(["", "normalize yes;", "normalize no;"])
-        shared = r.choice(["", "shared 12;"])
+        shared = r.choice(["", "shared 12;", "shared 12; shared_gate yes;"])
         moe = f"moe {{ experts {experts}; top {top}; ffn swiglu {r.choice([8, 20])}; {shared} {score} {normalize} {r.choice(['', 'scale 2.5;'])} }}"
         self.shape = re.sub(r"ffn swiglu \d+;", moe, self.shape)
 

@@ -55,7 +55,7 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
         x->shape.sigmoid = e->score == BURST_SCORE_SIGMOID;
         x->shape.normalize = e->normalize, x->shape.score_eps = e->eps, x->shape.score_scale = e->scale;
         x->shape.gap = &x->gap;
-        x->shape.shared_ffn = e->shared;
+        x->shape.shared_ffn = e->shared, x->shape.shared_gate = e->shared_gate;
     }
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);

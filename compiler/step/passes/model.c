@@ -49,6 +49,7 @@ static bool adds_at_once(const Model *m) { return !adds_later(m); }
 static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
 static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
+static bool shared_gate(const Model *m) { return m->experts.shared_gate; }
 static bool shared_at_once(const Model *m) { return shared(m) && adds_at_once(m); }
 static bool shared_later(const Model *m) { return shared(m) && adds_later(m); }
 static bool experts_alone_later(const Model *m) { return experts(m) && !shared(m) && adds_later(m); }
@@ -109,6 +110,7 @@ static const Tensor layer_tensors[] = {
     {"mlp.shared_expert.gate_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
     {"mlp.shared_expert.up_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
     {"mlp.shared_expert.down_proj.weight", DIM_HIDDEN, DIM_SHARED_FFN, FIRST_NORMAL, shared},
+    {"mlp.shared_expert_gate.weight", DIM_ONE, DIM_HIDDEN, FIRST_NORMAL, shared_gate},
     {"mlp.router.weight", DIM_EXPERTS, DIM_HIDDEN, FIRST_NORMAL, experts},
     {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts, .each = 2},
     {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts},
@@ -251,6 +253,8 @@ static const PartValue part_values[] = {
     {dense, {.name = "ffn", .dim = {DIM_TOKENS, DIM_FFN}}},
     {shared, {.name = "shared_gate_up", .dim = {DIM_TOKENS, DIM_SHARED_PAIR}}},
     {shared, {.name = "shared_ffn", .dim = {DIM_TOKENS, DIM_SHARED_FFN}}},
+    {shared_gate, {.name = "shared_logit", .dim = {DIM_TOKENS, DIM_SHARED_GATE}}},
+    {shared_gate, {.name = "shared_gated", .dim = {DIM_TOKENS, DIM_SHARED_FFN}}},
     {shared_at_once, {.name = "x_shared", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {shared_later, {.name = "shared_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {experts, {.name = "logits", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
@@ -356,12 +360,19 @@ static const Row layer_rows[] = {
      .tensors = 2,
      .part = shared},
     {OP_SWIGLU, {"shared_gate_up"}, {"shared_ffn"}, NULL, .part = shared},
+    /* in place of the output's gate: the same product, and backward needs no output */
+    {OP_LINEAR, {"h2|h1|x_mid"}, {"shared_logit"}, "mlp.shared_expert_gate.weight", .part = shared_gate},
+    {OP_GATE, {"shared_ffn", "shared_logit"}, {"shared_gated"}, NULL, .part = shared_gate},
     {OP_LINEAR,
-     {"shared_ffn", "x_mid"},
+     {"shared_gated|shared_ffn", "x_mid"},
      {"x_shared"},
      "mlp.shared_expert.down_proj.weight",
      .part = shared_at_once},
-    {OP_LINEAR, {"shared_ffn"}, {"shared_out"}, "mlp.shared_expert.down_proj.weight", .part = shared_later},
+    {OP_LINEAR,
+     {"shared_gated|shared_ffn"},
+     {"shared_out"},
+     "mlp.shared_expert.down_proj.weight",
+     .part = shared_later},
     {OP_LOGITS, {"h2|h1|x_mid"}, {"logits"}, "mlp.router.weight", .part = experts},
     {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = experts},
     {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},

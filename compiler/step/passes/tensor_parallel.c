@@ -16,9 +16,11 @@
 
 #include <string.h>
 
+/* The shared expert's gate is computed of all tokens by each rank, for its columns. */
 static bool is_split(Dim d)
 {
-    return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR;
+    return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR ||
+           d == DIM_SHARED_GATE;
 }
 
 static bool has_all_tokens(const Step *s, Operand x)

@@ -13,8 +13,8 @@
 static bool wide(const Value *v)
 {
     const Dim d = v->dim[1];
-    return d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR || d == DIM_TOP_PAIR ||
-           d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN || v->dim[0] == DIM_BOUNDS;
+    return d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR ||
+           d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN || v->dim[0] == DIM_BOUNDS;
 }
 static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
 static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }

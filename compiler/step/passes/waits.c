@@ -4,10 +4,10 @@
  *
  * Earlier passes have added waits that memory needs: for a copy or a reduction to end before the next one
  * begins. This pass adds those that values need. It walks the unrolled step; if an operation reads, or adds
- * to, what a stream computed and computing has not waited for that, a wait comes before it. The wait comes before the
- * operation's loop if the awaited operation began before that loop: a rank without tokens does not enter a
- * loop over its tokens, but waits like all others. A gather has its own wait, even if later work of its
- * stream was awaited: a host copies what it gathers when it waits. */
+ * to, what a stream computed and computing has not waited for that, a wait comes before it. The wait comes
+ * before the operation's loop if the awaited operation began before that loop: a rank without tokens does not
+ * enter a loop over its tokens, but waits like all others. A gather has its own wait, even if later work of
+ * its stream was awaited: a host copies what it gathers when it waits. */
 #include "step/step.h"
 
 #include <stdlib.h>

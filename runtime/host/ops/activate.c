@@ -1,5 +1,5 @@
-/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, those of experts, and their
- * gradients. */
+/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, those of experts, a token's gate,
+ * and their gradients. */
 #include "burst_step.h"
 
 #include <math.h>
@@ -59,6 +59,33 @@ int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const Bur
         if (up)
             d_up[i] = dy[i] * value_of(kind, gate);
         dx[i] = dy[i] * by * slope_of(kind, gate);
+    }
+    return BURST_OK;
+}
+
+int burst_op_gate(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate, BurstAct *y)
+{
+    (void)e;
+    for (int64_t t = 0; t < n; t++) {
+        const float by = 1 / (1 + expf(-gate[t]));
+        for (int64_t i = t * width; i < (t + 1) * width; i++)
+            y[i] = by * x[i];
+    }
+    return BURST_OK;
+}
+
+int burst_op_gate_back(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate,
+                       const BurstAct *dy, BurstAct *dx, BurstAct *d_gate)
+{
+    (void)e;
+    for (int64_t t = 0; t < n; t++) {
+        const float by = 1 / (1 + expf(-gate[t]));
+        double sum = 0;
+        for (int64_t i = t * width; i < (t + 1) * width; i++) {
+            sum += (double)dy[i] * (double)x[i];
+            dx[i] = by * dy[i];
+        }
+        d_gate[t] = (float)sum * by * (1 - by);
     }
     return BURST_OK;
 }
