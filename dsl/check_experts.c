@@ -9,6 +9,14 @@ static void take_expert_ffn(Checker *c, const Ast *s, const Field *f, void *to)
                    "experts require an activation with a gate: swiglu, geglu or geglu_tanh");
 }
 
+static void take_word(Checker *c, const Ast *s, const char *const *words, int n, int *to)
+{
+    Cursor u = cursor_of(c, s);
+    const int word = cursor_choice(&u, words, n);
+    if (word >= 0 && cursor_end(&u))
+        *to = word;
+}
+
 static void take_score(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const words[] = {
@@ -17,11 +25,18 @@ static void take_score(Checker *c, const Ast *s, const Field *f, void *to)
 #undef X
     };
     (void)f;
-    BurstExperts *m = to;
-    Cursor u = cursor_of(c, s);
-    const int word = cursor_choice(&u, words, countof(words));
-    if (word >= 0 && cursor_end(&u))
-        m->score = word;
+    take_word(c, s, words, countof(words), &((BurstExperts *)to)->score);
+}
+
+static void take_group_score(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const words[] = {
+#define X(id, name) name,
+        BURST_GROUP_ROWS(X)
+#undef X
+    };
+    (void)f;
+    take_word(c, s, words, countof(words), &((BurstExperts *)to)->group_score);
 }
 
 #define AT(member) offsetof(BurstExperts, member)
@@ -35,13 +50,67 @@ static const Field fields[] = {
     {"scale", take_double, AT(scale), 0, UNIT_NONE, 1e-6, 1e6},
     {"shared", take_int, AT(shared), 0, UNIT_NONE, 1, 1 << 24},
     {"shared_gate", take_part, AT(shared_gate), 0},
+    {"least", take_double, AT(least), 0, UNIT_NONE, 1e-30, 1},
+    {"groups", take_int, AT(groups), 0, UNIT_NONE, 1, BURST_MOST_EXPERTS},
+    {"top_groups", take_int, AT(top_groups), 0, UNIT_NONE, 1, BURST_MOST_EXPERTS},
+    {"group_score", take_group_score, 0, 0},
+    {"correction", take_part, AT(correction), 0},
+    {"router_bias", take_part, AT(router_bias), 0},
+    {"bias", take_part, AT(bias), 0},
+    {"alpha", take_double, AT(alpha), 0, UNIT_NONE, 1e-6, 1e6},
+    {"offset", take_double, AT(offset), 0, UNIT_NONE, -1e6, 1e6},
+    {"limit", take_double, AT(limit), 0, UNIT_NONE, 1e-6, 1e6},
 };
 #undef AT
+
+/* Groups of equally many experts, of which those that a token may choose from have enough. */
+static void check_groups(Checker *c, const Ast *s, const BurstExperts *m)
+{
+    const int each = m->groups ? m->experts / m->groups : m->experts;
+    if (!m->groups != !m->top_groups)
+        diag_error(c->diags, s->span,
+                   "'groups' and 'top_groups' require each other: experts are chosen among those of the best "
+                   "groups");
+    else if (m->groups && m->experts % m->groups)
+        diag_error(c->diags, s->span, "%d experts cannot be divided evenly among %d groups", m->experts,
+                   m->groups);
+    else if (m->top_groups > m->groups)
+        diag_error(c->diags, s->span, "'top_groups' is %d, but there are %d groups", m->top_groups,
+                   m->groups);
+    else if (m->groups && m->top > m->top_groups * each)
+        diag_error(c->diags, s->span, "'top' is %d, but 'top_groups %d' leaves %d experts to choose from",
+                   m->top, m->top_groups, m->top_groups * each);
+    else if (m->group_score == BURST_GROUP_TWO && each < 2)
+        diag_error(c->diags, s->span, "'group_score two' requires groups of at least 2 experts");
+}
+
+/* A setting that has no effect, or none that is computed, without another. */
+static void check_needs(Checker *c, const Ast *s, const BurstExperts *m)
+{
+    const bool swiglu = m->activation == BURST_ACTIVATION_SWIGLU,
+               plain = m->alpha >= 1 && m->alpha <= 1 && m->limit <= 0 && m->offset >= 0 && m->offset <= 0;
+    const struct {
+        bool wrong;
+        const char *text;
+    } row[] = {
+        {m->eps > 0 && !m->normalize, "'eps' requires 'normalize yes': it is added to the sum of the scores"},
+        {m->least > 0 && !m->normalize, "'least' requires 'normalize yes': it bounds the sum of the scores"},
+        {m->group_score && !m->groups, "'group_score' requires 'groups'"},
+        {m->shared && !swiglu, "'shared' requires 'ffn swiglu': the shared expert is computed with it"},
+        {m->shared && !plain,
+         "'shared' cannot be combined with 'alpha', 'offset' and 'limit', which the shared expert lacks"},
+        {m->shared_gate && !m->shared, "'shared_gate' requires 'shared', the columns of the shared expert"},
+        {!swiglu && !plain, "'alpha', 'offset' and 'limit' require 'ffn swiglu'"},
+    };
+    for (int i = 0; i < countof(row); i++)
+        if (row[i].wrong)
+            diag_error(c->diags, s->span, "%s", row[i].text);
+}
 
 void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
 {
     (void)f;
-    BurstExperts m = {.scale = 1};
+    BurstExperts m = {.scale = 1, .alpha = 1};
     const int before = diags_errors(c->diags);
     take_fields(c, s->body, fields, countof(fields), &m, "'moe'", s->span);
     if (diags_errors(c->diags) > before)
@@ -50,12 +119,7 @@ void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
         diag_error(c->diags, s->span,
                    "'top' is %d, but there are %d experts; a token chooses each at most once", m.top,
                    m.experts);
-    if (m.shared && m.activation != BURST_ACTIVATION_SWIGLU)
-        diag_error(c->diags, s->span,
-                   "'shared' requires 'ffn swiglu': the shared expert is computed with it");
-    if (m.shared_gate && !m.shared)
-        diag_error(c->diags, s->span, "'shared_gate' requires 'shared', the columns of the shared expert");
-    if (m.eps > 0 && !m.normalize)
-        diag_error(c->diags, s->span, "'eps' requires 'normalize yes': it is added to the sum of the scores");
+    check_groups(c, s, &m);
+    check_needs(c, s, &m);
     *(BurstExperts *)to = m;
 }

@@ -346,6 +346,7 @@ static int form_of(const Printer *p, const Op *o)
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
+        (o->kind == OP_CHOOSE && o->weight) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (has_square(p, o))

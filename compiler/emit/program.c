@@ -328,11 +328,14 @@ static void emit_experts(Emit *e, const BurstExperts *m)
                      "a rank's columns of the shared expert's gate and up");
     text_printf(
         e->out,
-        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s, %d, "
-        "%d}\n"
-        "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n",
+        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s, ",
         activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
-        real_text(e, m->scale), m->shared, m->shared_gate);
+        real_text(e, m->scale));
+    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s}\n", m->shared, m->shared_gate,
+                m->correction, m->groups, m->top_groups, m->group_score, m->router_bias, m->bias,
+                real_text(e, m->least), real_text(e, m->alpha), real_text(e, m->offset),
+                real_text(e, m->limit));
+    text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n");
 }
 
 static void emit_sizes(Emit *e)

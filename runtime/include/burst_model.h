@@ -39,17 +39,27 @@ typedef struct BurstLayer {
     /* keys and values are computed from a latent: multi-head latent attention, arXiv 2405.04434 */
     int latent;
 } BurstLayer;
-/* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T; scores of
- * a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of the
- * largest scores, of equal ones the lower number first. An expert's weight is its score, divided by the sum
- * over the chosen plus `eps` where `normalize` says so, times `scale`. The layer's output is the sum of the
- * chosen experts' outputs, each times its weight, and of the shared expert's, which every token has. */
+/* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
+ * scores of a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of
+ * the largest scores, of equal ones the lower number first; a correction is added to scores for the choice
+ * alone (arXiv 2408.15664). With groups of equally many consecutive experts it chooses among those of the
+ * `top_groups` best groups (arXiv 2405.04434), by their largest score or the sum of their two largest. An
+ * expert's weight is its score, divided by the sum over the chosen plus `eps`, or by `least` where that is
+ * more, where `normalize` says so, times `scale`. The layer's output is the sum of the chosen experts'
+ * outputs, each times its weight, and of the shared expert's, which every token has. */
 #define BURST_SCORE_ROWS(X) X(SOFTMAX, "softmax") X(SIGMOID, "sigmoid")
 enum {
 #define X(id, name) BURST_SCORE_##id,
     BURST_SCORE_ROWS(X)
 #undef X
         BURST_SCORES
+};
+#define BURST_GROUP_ROWS(X) X(MAX, "max") X(TWO, "two")
+enum {
+#define X(id, name) BURST_GROUP_##id,
+    BURST_GROUP_ROWS(X)
+#undef X
+        BURST_GROUPS
 };
 enum { BURST_MOST_EXPERTS = 1024 };
 typedef struct BurstExperts {
@@ -62,6 +72,13 @@ typedef struct BurstExperts {
     double eps, scale;
     int shared; /* columns of the shared expert's gate and up; 0: there is none */
     int shared_gate; /* its output is multiplied by the sigmoid of x w^T, w[hidden] */
+    int correction;  /* added to scores for the choice: a buffer, which no optimizer changes */
+    int groups, top_groups, group_score; /* 0: none; BURST_GROUP_... */
+    int router_bias, bias; /* of logits; of the experts' products */
+    double least;
+    /* SwiGLU as silu(alpha g) / alpha * (u + offset), g and u clamped to at most `limit`, u to at least
+     * -limit (GPT-OSS, arXiv 2508.10925); limit 0: none */
+    double alpha, offset, limit;
 } BurstExperts;
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \

@@ -49,6 +49,9 @@ static bool adds_at_once(const Model *m) { return !adds_later(m); }
 static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
 static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
+static bool correction(const Model *m) { return m->experts.correction; }
+static bool no_correction(const Model *m) { return experts(m) && !correction(m); }
+static bool router_bias(const Model *m) { return m->experts.router_bias; }
 static bool shared_gate(const Model *m) { return m->experts.shared_gate; }
 static bool shared_at_once(const Model *m) { return shared(m) && adds_at_once(m); }
 static bool shared_later(const Model *m) { return shared(m) && adds_later(m); }
@@ -115,6 +118,8 @@ static const Tensor layer_tensors[] = {
     {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts, .each = 2},
     {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts},
     {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
+    {"mlp.router.bias", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, router_bias},
+    {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
     {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* last, so that matrices stay aligned */
@@ -258,6 +263,7 @@ static const PartValue part_values[] = {
     {shared_at_once, {.name = "x_shared", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {shared_later, {.name = "shared_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {experts, {.name = "logits", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
+    {router_bias, {.name = "logits_product", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
     {experts, {.name = "choice", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT, .kept = true}},
     {experts, {.name = "route", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_FLOAT, .kept = true}},
     {experts, {.name = "expert_slot", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT}},
@@ -373,8 +379,10 @@ static const Row layer_rows[] = {
      {"shared_out"},
      "mlp.shared_expert.down_proj.weight",
      .part = shared_later},
-    {OP_LOGITS, {"h2|h1|x_mid"}, {"logits"}, "mlp.router.weight", .part = experts},
-    {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = experts},
+    {OP_LOGITS, {"h2|h1|x_mid"}, {"logits_product|logits"}, "mlp.router.weight", .part = experts},
+    {OP_BIAS, {"logits_product"}, {"logits"}, "mlp.router.bias", .part = router_bias},
+    {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = no_correction},
+    {OP_CHOOSE, {"logits"}, {"choice", "route"}, "mlp.router.correction", .part = correction},
     {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},
     {OP_EXPERTS_UP,
      {"h2|h1|x_mid", "expert_row", "expert_first", "expert_slot"},

@@ -20,7 +20,7 @@ static const Rule rules[] = {
     {.of = OP_SCALE, .kind = OP_SCALE, .read = "x0x1", .write = "y0"},
     {.of = OP_GATE, .kind = OP_GATE, .read = "x0x1", .write = "y0"},
     {.of = OP_LOGITS, .kind = OP_LOGITS, .read = "x0", .write = "y0", .weight = true},
-    {.of = OP_CHOOSE, .kind = OP_CHOOSE, .read = "x0", .write = "y0y1"},
+    {.of = OP_CHOOSE, .kind = OP_CHOOSE, .read = "x0", .write = "y0y1", .weight = true},
     {.of = OP_ARRANGE, .kind = OP_ARRANGE, .read = "x0", .write = "y0y1y2"},
     {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP, .read = "x0x1x2x3", .write = "y0", .weight = true},
     {.of = OP_EXPERTS_ACT, .kind = OP_EXPERTS_ACT, .read = "x0x1x2", .write = "y0"},

@@ -41,24 +41,74 @@ static int32_t next_choice(const BurstExperts *m, const float *score, const int3
     return best;
 }
 
-/* What a score of the chosen is multiplied by to become the weight of its expert. */
-static double factor_of(const BurstExperts *m, const float *score, const int32_t *choice)
+/* Of a group's scores the largest, or the sum of the two largest. */
+static float group_score(const BurstExperts *m, const float *score)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < m->experts / m->groups; i++) {
+        const float lower = score[i] > first ? first : score[i];
+        second = lower > second ? lower : second;
+        first = score[i] > first ? score[i] : first;
+    }
+    return m->group_score == BURST_GROUP_TWO ? first + second : first;
+}
+
+/* Scores outside the best groups become -inf. */
+static void keep_groups(const BurstExperts *m, float *score)
+{
+    const int each = m->experts / m->groups;
+    float of_group[BURST_MOST_EXPERTS];
+    int32_t kept[BURST_MOST_EXPERTS];
+    const BurstExperts groups = {.experts = m->groups};
+    for (int i = 0; i < m->groups; i++)
+        of_group[i] = group_score(m, score + i * each);
+    for (int k = 0; k < m->top_groups; k++)
+        kept[k] = next_choice(&groups, of_group, kept, k);
+    for (int i = 0; i < m->experts; i++)
+        if (!is_chosen(kept, m->top_groups, i / each))
+            score[i] = -INFINITY;
+}
+
+static double sum_of(const BurstExperts *m, const float *score, const int32_t *choice)
 {
     double sum = m->eps;
     for (int k = 0; k < m->top; k++)
         sum += (double)score[choice[k]];
-    return m->normalize ? m->scale / sum : m->scale;
+    return sum;
+}
+
+/* What a score of the chosen is multiplied by to become the weight of its expert. */
+static double factor_of(const BurstExperts *m, const float *score, const int32_t *choice)
+{
+    const double sum = sum_of(m, score, choice);
+    return m->normalize ? m->scale / (sum > m->least ? sum : m->least) : m->scale;
+}
+
+/* What experts are chosen by. */
+static void set_order(const BurstExperts *m, const float *score, const float *correction, float *order)
+{
+    for (int i = 0; i < m->experts; i++)
+        order[i] = score[i] + (correction ? correction[i] : 0);
+    if (m->groups)
+        keep_groups(m, order);
 }
 
 int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits, int32_t *choice,
                     float *route)
 {
-    float score[BURST_MOST_EXPERTS];
+    return burst_op_choose_corrected(e, n, m, logits, NULL, choice, route);
+}
+
+int burst_op_choose_corrected(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
+                              const BurstAct *correction, int32_t *choice, float *route)
+{
+    float score[BURST_MOST_EXPERTS], order[BURST_MOST_EXPERTS];
     (void)e;
     for (int64_t t = 0; t < n; t++, logits += m->experts, choice += m->top, route += m->top) {
         scores_of(m, logits, score);
+        set_order(m, score, correction, order);
         for (int k = 0; k < m->top; k++)
-            choice[k] = next_choice(m, score, choice, k);
+            choice[k] = next_choice(m, order, choice, k);
         const double factor = factor_of(m, score, choice);
         for (int k = 0; k < m->top; k++)
             route[k] = (float)((double)score[choice[k]] * factor);
@@ -67,13 +117,14 @@ int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float 
 }
 
 /* Of one token. With weights w = scale p / S, S the sum of the chosen p plus eps, and their gradients g:
- * dp = (scale / S) (g - sum(g p) / S). */
+ * dp = (scale / S) (g - sum(g p) / S), the second term only where S is not the constant `least`. */
 static void choose_back(const BurstExperts *m, const float *score, const int32_t *choice, const float *g,
                         float *d_logit)
 {
     const double factor = factor_of(m, score, choice);
     double mean = 0, all = 0, d_score[BURST_MOST_EXPERTS];
-    for (int k = 0; k < m->top && m->normalize; k++)
+    const bool follows = m->normalize && sum_of(m, score, choice) > m->least;
+    for (int k = 0; k < m->top && follows; k++)
         mean += (double)g[k] * (double)score[choice[k]] * factor / m->scale;
     for (int k = 0; k < m->top; k++) {
         d_score[k] = factor * ((double)g[k] - mean);
