@@ -162,6 +162,12 @@ int burst_op_experts_up_dx(BurstExec *e, int64_t n, const BurstExperts *m, int h
                            BurstAct *rows);
 int burst_op_experts_sum(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *rows,
                          const int32_t *slot, const BurstAct *add, BurstAct *y);
+/* gate_up[rows][2 * width] = x plus the biases of their experts, b[experts][2 * width]; db += the sums of
+ * their rows. */
+int burst_op_experts_bias(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *x,
+                          const int32_t *first, const BurstAct *b, BurstAct *gate_up);
+int burst_op_experts_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *d_gate_up,
+                               const int32_t *first, float *db);
 /* y[rows][width] = route * f(gate) * up: weighted here, the experts' outputs are not kept for the gradient of
  * route (SonicMoE, arXiv 2512.14080). d_gate_up may be gate_up; d_route is overwritten. */
 int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,

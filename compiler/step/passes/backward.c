@@ -95,7 +95,8 @@ static int passed_to(const Op *forward)
     case OP_LINEAR:
     case OP_SCALE:
     case OP_TENSOR_SCATTER: return forward->read[1].value;
-    case OP_BIAS: return forward->read[0].value;
+    case OP_BIAS:
+    case OP_EXPERTS_BIAS: return forward->read[0].value;
     case OP_COMBINE: return forward->read[2].value;
     default: return -1;
     }

@@ -51,6 +51,7 @@ static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
 static bool correction(const Model *m) { return m->experts.correction; }
 static bool no_correction(const Model *m) { return experts(m) && !correction(m); }
+static bool experts_bias(const Model *m) { return m->experts.bias; }
 static bool router_bias(const Model *m) { return m->experts.router_bias; }
 static bool shared_gate(const Model *m) { return m->experts.shared_gate; }
 static bool shared_at_once(const Model *m) { return shared(m) && adds_at_once(m); }
@@ -118,6 +119,8 @@ static const Tensor layer_tensors[] = {
     {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts, .each = 2},
     {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts},
     {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
+    {"mlp.experts.%d.gate_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias, .each = 2},
+    {"mlp.experts.%d.up_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias},
     {"mlp.router.bias", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, router_bias},
     {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
@@ -270,6 +273,7 @@ static const PartValue part_values[] = {
     {experts, {.name = "expert_row", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT}},
     {experts, {.name = "expert_first", .dim = {DIM_BOUNDS}, .element = EL_INT}},
     {experts, {.name = "expert_gate_up", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},
+    {experts_bias, {.name = "expert_gate_up_product", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},
     {experts, {.name = "expert_ffn", .dim = {DIM_TOKENS, DIM_TOP_WIDTH}}},
     {experts, {.name = "expert_out", .dim = {DIM_TOKENS, DIM_TOP_HIDDEN}}},
     {first_norm_bias, {.name = "h1_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
@@ -386,9 +390,14 @@ static const Row layer_rows[] = {
     {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},
     {OP_EXPERTS_UP,
      {"h2|h1|x_mid", "expert_row", "expert_first", "expert_slot"},
-     {"expert_gate_up"},
+     {"expert_gate_up_product|expert_gate_up"},
      "mlp.experts.0.gate_proj.weight",
      .part = experts},
+    {OP_EXPERTS_BIAS,
+     {"expert_gate_up_product", "expert_first"},
+     {"expert_gate_up"},
+     "mlp.experts.0.gate_proj.bias",
+     .part = experts_bias},
     {OP_EXPERTS_ACT, {"expert_gate_up", "route", "expert_row"}, {"expert_ffn"}, NULL, .part = experts},
     {OP_EXPERTS_DOWN,
      {"expert_ffn", "expert_row", "expert_first"},

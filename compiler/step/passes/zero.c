@@ -33,8 +33,9 @@ typedef struct Weights {
 
 static bool reads_weight(const Op *o)
 {
-    static const OpKind gradients[] = {OP_EMBED_BACK, OP_LINEAR_DW,     OP_BIAS_BACK,
-                                       OP_LOGITS_DW,  OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW};
+    static const OpKind gradients[] = {OP_EMBED_BACK,       OP_LINEAR_DW,     OP_BIAS_BACK,
+                                       OP_LOGITS_DW,        OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW,
+                                       OP_EXPERTS_BIAS_BACK};
     for (int i = 0; i < countof(gradients); i++)
         if (o->kind == gradients[i])
             return false;

@@ -273,6 +273,30 @@ int burst_op_experts_up_dx(BurstExec *e, int64_t n, const BurstExperts *m, int h
     return BURST_OK;
 }
 
+int burst_op_experts_bias(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *x,
+                          const int32_t *first, const BurstAct *b, BurstAct *gate_up)
+{
+    const int wide = 2 * m->width;
+    (void)n;
+    for (int i = 0; i < m->experts; i++) {
+        const int64_t at = first[i] * (int64_t)wide;
+        BURST_TRY(
+            burst_op_bias(e, first[i + 1] - first[i], wide, x + at, b + (int64_t)i * wide, gate_up + at));
+    }
+    return BURST_OK;
+}
+
+int burst_op_experts_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *d_gate_up,
+                               const int32_t *first, float *db)
+{
+    const int wide = 2 * m->width;
+    (void)n;
+    for (int i = 0; i < m->experts; i++)
+        BURST_TRY(burst_op_bias_back(e, first[i + 1] - first[i], wide, d_gate_up + first[i] * (int64_t)wide,
+                                     db + (int64_t)i * wide));
+    return BURST_OK;
+}
+
 int burst_op_experts_down(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
                           const int32_t *first, const BurstAct *w, BurstAct *rows)
 {
