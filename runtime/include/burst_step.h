@@ -179,6 +179,14 @@ int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, co
  */
 int burst_op_experts_down(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
                           const int32_t *first, const BurstAct *w, BurstAct *rows);
+/* y[n][hidden] = (add or 0) + the biases of the token's experts, b[experts][hidden], each times its weight;
+ * d_route += dy b^T, db += d_y times the weight. add may be y. */
+int burst_op_experts_out_bias(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+                              const int32_t *choice, const float *route, const BurstAct *add,
+                              const BurstAct *b, BurstAct *y);
+int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+                                   const BurstAct *dy, const int32_t *choice, const float *route,
+                                   const BurstAct *b, float *d_route, float *db);
 int burst_op_experts_down_dw(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *dy,
                              const BurstAct *x, const int32_t *row, const int32_t *first, float *dw,
                              void *scratch);

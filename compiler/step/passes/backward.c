@@ -97,6 +97,7 @@ static int passed_to(const Op *forward)
     case OP_TENSOR_SCATTER: return forward->read[1].value;
     case OP_BIAS:
     case OP_EXPERTS_BIAS: return forward->read[0].value;
+    case OP_EXPERTS_OUT_BIAS:
     case OP_COMBINE: return forward->read[2].value;
     default: return -1;
     }
@@ -184,9 +185,18 @@ static bool sums_go_on(const Backward *b, const Op *o)
     return false;
 }
 
+/* Backward of experts' activation begins the gradient of their weights, to which that of biases adds. */
+static bool weights_begun(const Backward *b, const Op *o)
+{
+    for (int j = 0; j < b->from->ops.n && o->kind == OP_EXPERTS_OUT_BIAS; j++)
+        if (!b->done[j] && b->from->ops.at[j].kind == OP_EXPERTS_ACT)
+            return false;
+    return true;
+}
+
 static bool ready(const Backward *b, const Op *o)
 {
-    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o);
+    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o) && weights_begun(b, o);
 }
 
 /* [values]: each value gets at most one more, its gradient. */

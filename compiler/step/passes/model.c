@@ -56,7 +56,20 @@ static bool router_bias(const Model *m) { return m->experts.router_bias; }
 static bool shared_gate(const Model *m) { return m->experts.shared_gate; }
 static bool shared_at_once(const Model *m) { return shared(m) && adds_at_once(m); }
 static bool shared_later(const Model *m) { return shared(m) && adds_later(m); }
-static bool experts_alone_later(const Model *m) { return experts(m) && !shared(m) && adds_later(m); }
+static bool experts_sum_later(const Model *m) { return (shared(m) || experts_bias(m)) && adds_later(m); }
+static bool experts_alone_later(const Model *m)
+{
+    return experts(m) && !experts_sum_later(m) && adds_later(m);
+}
+static bool experts_bias_at_once(const Model *m) { return experts_bias(m) && adds_at_once(m); }
+static bool experts_bias_alone_later(const Model *m)
+{
+    return experts_bias(m) && !shared(m) && adds_later(m);
+}
+static bool experts_bias_shared_later(const Model *m)
+{
+    return experts_bias(m) && shared(m) && adds_later(m);
+}
 static bool o_bias_at_once(const Model *m) { return o_bias(m) && adds_at_once(m); }
 static bool o_bias_later(const Model *m) { return o_bias(m) && adds_later(m); }
 static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && adds_at_once(m); }
@@ -121,6 +134,7 @@ static const Tensor layer_tensors[] = {
     {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
     {"mlp.experts.%d.gate_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias, .each = 2},
     {"mlp.experts.%d.up_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias},
+    {"mlp.experts.%d.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, experts_bias, .each = 1},
     {"mlp.router.bias", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, router_bias},
     {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
@@ -276,6 +290,7 @@ static const PartValue part_values[] = {
     {experts_bias, {.name = "expert_gate_up_product", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},
     {experts, {.name = "expert_ffn", .dim = {DIM_TOKENS, DIM_TOP_WIDTH}}},
     {experts, {.name = "expert_out", .dim = {DIM_TOKENS, DIM_TOP_HIDDEN}}},
+    {experts_bias, {.name = "expert_biases", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {first_norm_bias, {.name = "h1_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm_bias, {.name = "h2_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {gate_bias, {.name = "gate_up_product", .dim = {DIM_TOKENS, DIM_PAIR}}},
@@ -404,9 +419,32 @@ static const Row layer_rows[] = {
      {"expert_out"},
      "mlp.experts.0.down_proj.weight",
      .part = experts},
-    {OP_COMBINE, {"expert_out", "expert_slot", "x_shared|x_mid"}, {"x+1"}, NULL, .part = experts_at_once},
+    {OP_EXPERTS_OUT_BIAS,
+     {"choice", "route", "x_shared|x_mid"},
+     {"expert_biases"},
+     "mlp.experts.0.down_proj.bias",
+     .part = experts_bias_at_once},
+    {OP_EXPERTS_OUT_BIAS,
+     {"choice", "route"},
+     {"expert_biases"},
+     "mlp.experts.0.down_proj.bias",
+     .part = experts_bias_alone_later},
+    {OP_EXPERTS_OUT_BIAS,
+     {"choice", "route", "shared_out"},
+     {"expert_biases"},
+     "mlp.experts.0.down_proj.bias",
+     .part = experts_bias_shared_later},
+    {OP_COMBINE,
+     {"expert_out", "expert_slot", "expert_biases|x_shared|x_mid"},
+     {"x+1"},
+     NULL,
+     .part = experts_at_once},
     {OP_COMBINE, {"expert_out", "expert_slot"}, {"mlp|mlp_out"}, NULL, .part = experts_alone_later},
-    {OP_COMBINE, {"expert_out", "expert_slot", "shared_out"}, {"mlp|mlp_out"}, NULL, .part = shared_later},
+    {OP_COMBINE,
+     {"expert_out", "expert_slot", "expert_biases|shared_out"},
+     {"mlp|mlp_out"},
+     NULL,
+     .part = experts_sum_later},
     {OP_BIAS, {"x_product|mlp_product"}, {"mlp|mlp_out|x+1"}, "mlp.down_proj.bias", .part = mlp_bias},
     {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_after},
     {OP_SCALE,

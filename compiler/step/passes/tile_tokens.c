@@ -19,9 +19,11 @@ static bool wide(const Value *v)
 static bool of_own_tokens(const Value *v) { return v->dim[0] == DIM_TOKENS; }
 static bool of_rows_of_heads(const Value *v) { return v->dim[0] == DIM_HEADS; }
 
+/* What stands among them goes along, so that there is one loop. */
 static bool touches_wide(const Step *s, const Op *o)
 {
-    return op_touches(s, o, wide) && !(s->shape.tensor > 1 && op_touches(s, o, of_own_tokens));
+    const bool among = o->kind == OP_EXPERTS_OUT_BIAS || o->kind == OP_EXPERTS_OUT_BIAS_BACK;
+    return (among || op_touches(s, o, wide)) && !(s->shape.tensor > 1 && op_touches(s, o, of_own_tokens));
 }
 
 /* Where ranks split layers, of all their tokens: each has other own ones. */

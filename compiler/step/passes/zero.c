@@ -45,7 +45,7 @@ static bool reads_weight(const Op *o)
 static bool makes_gradients(const Op *o)
 {
     return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_SINK_BACK || o->kind == OP_ATTENTION_BACK ||
-                         o->kind == OP_LOSS || !reads_weight(o));
+                         o->kind == OP_EXPERTS_OUT_BIAS_BACK || o->kind == OP_LOSS || !reads_weight(o));
 }
 
 static Op gather(const Weights *w, int weight, int next, bool embedding)

@@ -333,3 +333,36 @@ int burst_op_experts_down_dx(BurstExec *e, int64_t n, const BurstExperts *m, int
                                      dx + t.at * width, false));
     return BURST_OK;
 }
+
+int burst_op_experts_out_bias(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+                              const int32_t *choice, const float *route, const BurstAct *add,
+                              const BurstAct *b, BurstAct *y)
+{
+    (void)e;
+    for (int64_t t = 0; t < n; t++)
+        for (int j = 0; j < hidden; j++) {
+            float sum = 0;
+            for (int64_t c = t * m->top; c < (t + 1) * m->top; c++)
+                sum += route[c] * b[choice[c] * (int64_t)hidden + j];
+            y[t * hidden + j] = (add ? add[t * hidden + j] : 0) + sum;
+        }
+    return BURST_OK;
+}
+
+int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+                                   const BurstAct *dy, const int32_t *choice, const float *route,
+                                   const BurstAct *b, float *d_route, float *db)
+{
+    (void)e;
+    for (int64_t c = 0; c < n * m->top; c++) {
+        const float *d = dy + c / m->top * hidden;
+        const int64_t expert = choice[c] * (int64_t)hidden;
+        double sum = 0;
+        for (int j = 0; j < hidden; j++) {
+            sum += (double)d[j] * (double)b[expert + j];
+            db[expert + j] += route[c] * d[j];
+        }
+        d_route[c] += (float)sum;
+    }
+    return BURST_OK;
+}
