@@ -119,6 +119,7 @@ static const Program *fill_program(Checker *c)
     c->program->target = find_target(c, c->in->target);
     check_head_dim(c);
     check_experts(c);
+    check_expert_parts(c);
     check_rotary(c);
     check_latents(c);
     check_deterministic(c);

@@ -107,10 +107,13 @@ bool has_value(const Checker *c, const char *name, int n)
         bool there;
         const char *names;
     } part[] = {
-        {m->qk_norm, " q_raw rstd_q k_raw rstd_k "}, {m->query_latent > 0, " q_low rstd_q_low "},
-        {m->latent > 0, " kv_low rstd_kv_low "},     {m->layer.experts, " logits expert_gate_up "},
+        {m->qk_norm, " q_raw rstd_q k_raw rstd_k "},
+        {m->query_latent > 0, " q_low rstd_q_low "},
+        {m->latent > 0, " kv_low rstd_kv_low "},
+        {m->layer.experts, " logits expert_gate_up "},
         {m->experts.shared > 0, " shared_gate_up "},
-        {m->experts.shared_gate, " shared_logit "}, {!m->layer.experts, " gate_up "},
+        {m->experts.shared_gate, " shared_logit "},
+        {!m->layer.experts, " gate_up "},
     };
     const char *const of = arena_copy(c->arena, name, (size_t)n);
     bool has = saves(saved_most(), of);

@@ -10,14 +10,16 @@ enum { MOST = 64 }; /* experts */
 typedef struct Route {
     double score[MOST], weight[MOST]; /* of all; of the chosen */
     int choice[MOST];
-    double sum; /* that weights were divided by, or 1 */
-    double gap; /* from the last chosen score to the next */
+    double sum;   /* that weights were divided by, or 1 */
+    bool follows; /* the sum is that of scores, and no constant */
+    double gap;   /* from the last chosen score to the next, also of groups */
 } Route;
 
-/* [gate, up: [width][hidden], down: [hidden][width]] of one expert */
-static const double *expert_of(const Shape64 *s, const double *w, int expert)
+static int64_t matrix(const Shape64 *s) { return (int64_t)s->ffn * s->hidden; }
+
+int64_t expert64_size(const Shape64 *s)
 {
-    return w + (int64_t)expert * 3 * s->ffn * s->hidden;
+    return 3 * matrix(s) + (s->expert_bias ? 2 * s->ffn + s->hidden : 0);
 }
 
 static double dot(int64_t n, const double *x, const double *y)
@@ -28,11 +30,14 @@ static double dot(int64_t n, const double *x, const double *y)
     return sum;
 }
 
-static void set_scores(const Shape64 *s, const double *x, const double *router, double *score)
+/* ---- the choice ---- */
+
+static void set_scores(const Shape64 *s, const double *x, const Experts64 *w, double *score)
 {
     double all = 0;
     for (int e = 0; e < s->experts; e++) {
-        const double logit = dot(s->hidden, x, router + (int64_t)e * s->hidden);
+        const double logit = dot(s->hidden, x, w->router + (int64_t)e * s->hidden) +
+                             (w->bias ? w->bias[e] : 0);
         score[e] = s->sigmoid ? 1 / (1 + exp(-logit)) : exp(logit);
         all += score[e];
     }
@@ -40,62 +45,127 @@ static void set_scores(const Shape64 *s, const double *x, const double *router, 
         score[e] /= all;
 }
 
-/* By repeated choice of the largest that is left, the first of equal ones. */
-static void choose(const Shape64 *s, Route *r)
+/* The largest of n by repeated choice of what is left, the first of equal ones; the distance from the last of
+ * them to the next, of those that there are, comes back. */
+static double choose(int n, int top, const double *by, int *choice)
 {
     bool taken[MOST] = {false};
-    double last = 0, next = -1;
-    for (int k = 0; k < s->top; k++) {
+    double last = 0, next = -INFINITY;
+    for (int k = 0; k < top; k++) {
         int best = -1;
-        for (int e = 0; e < s->experts; e++)
-            if (!taken[e] && (best < 0 || r->score[e] > r->score[best]))
+        for (int e = 0; e < n; e++)
+            if (!taken[e] && (best < 0 || by[e] > by[best]))
                 best = e;
         taken[best] = true;
-        r->choice[k] = best;
-        last = r->score[best];
+        choice[k] = best;
+        last = by[best];
     }
-    for (int e = 0; e < s->experts; e++)
-        next = !taken[e] && r->score[e] > next ? r->score[e] : next;
-    r->gap = next < 0 ? 1 : last - next;
+    for (int e = 0; e < n; e++)
+        next = !taken[e] && by[e] > next ? by[e] : next;
+    return next == -INFINITY ? 1 : last - next;
 }
 
-static void route(const Shape64 *s, const double *x, const double *router, Route *r)
+/* Largest first. */
+static int descending(const void *a, const void *b)
 {
-    set_scores(s, x, router, r->score);
-    choose(s, r);
-    r->sum = s->normalize ? s->score_eps : 1;
-    for (int k = 0; k < s->top && s->normalize; k++)
-        r->sum += r->score[r->choice[k]];
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Leaves by[] of the best groups alone; the gap of groups comes back. */
+static double keep_groups(const Shape64 *s, double *by)
+{
+    const int each = s->experts / s->groups;
+    double group[MOST], left[MOST];
+    int choice[MOST];
+    for (int g = 0; g < s->groups; g++) {
+        memcpy(left, by + g * each, sizeof *left * (size_t)each);
+        qsort(left, (size_t)each, sizeof *left, descending);
+        group[g] = s->two ? left[0] + left[1] : left[0];
+    }
+    const double gap = choose(s->groups, s->top_groups, group, choice);
+    for (int e = 0; e < s->experts; e++)
+        left[e] = -INFINITY;
+    for (int k = 0; k < s->top_groups; k++)
+        memcpy(left + choice[k] * each, by + choice[k] * each, sizeof *left * (size_t)each);
+    memcpy(by, left, sizeof *left * (size_t)s->experts);
+    return gap;
+}
+
+static void route(const Shape64 *s, const double *x, const Experts64 *w, Route *r)
+{
+    double by[MOST], sum = s->score_eps, groups = 1;
+    set_scores(s, x, w, r->score);
+    for (int e = 0; e < s->experts; e++)
+        by[e] = r->score[e] + (w->correction ? w->correction[e] : 0);
+    if (s->groups)
+        groups = keep_groups(s, by);
+    r->gap = choose(s->experts, s->top, by, r->choice);
+    r->gap = groups < r->gap ? groups : r->gap;
+    for (int k = 0; k < s->top; k++)
+        sum += r->score[r->choice[k]];
+    r->follows = s->normalize && sum > s->least;
+    r->sum = r->follows ? sum : s->least;
+    r->sum = s->normalize ? r->sum : 1;
     for (int k = 0; k < s->top; k++)
         r->weight[k] = s->score_scale * r->score[r->choice[k]] / r->sum;
 }
 
-/* a[width] = silu(gate x) * up x */
-static void activate(const Shape64 *s, const double *w, const double *x, double *g, double *u, double *a)
+/* ---- one expert ---- */
+
+/* x by its gate and up, as its activation has them: clamped, with their slopes. */
+typedef struct Hidden {
+    double *g, *u, *a, *of_g, *of_u; /* [ffn]; of_: slopes of a */
+} Hidden;
+
+static double clamp(double x, double low, double high, double *slope)
 {
-    for (int i = 0; i < s->ffn; i++) {
-        g[i] = dot(s->hidden, x, w + (int64_t)i * s->hidden);
-        u[i] = dot(s->hidden, x, w + (int64_t)(s->ffn + i) * s->hidden);
-        a[i] = g[i] / (1 + exp(-g[i])) * u[i];
-    }
+    *slope = x < low || x > high ? 0 : 1;
+    x = x < low ? low : x;
+    return x > high ? high : x;
 }
 
-double experts64_forward(const Shape64 *s, int64_t n, const double *x, const double *router, const double *w,
-                         double *y)
+/* a = silu(alpha g) / alpha (u + offset) */
+static Hidden activate(const Shape64 *s, const double *w, const double *x)
 {
-    double *g = new64(3 * s->ffn), *u = g + s->ffn, *a = u + s->ffn, gap = 1;
+    double *at = new64(5 * (int64_t)s->ffn), cut_g, cut_u;
+    const Hidden h = {at, at + s->ffn, at + 2 * s->ffn, at + 3 * s->ffn, at + 4 * s->ffn};
+    const double limit = s->limit > 0 ? s->limit : INFINITY, *bias = w + 3 * matrix(s);
+    for (int i = 0; i < s->ffn; i++) {
+        h.g[i] = dot(s->hidden, x, w + (int64_t)i * s->hidden) + (s->expert_bias ? bias[i] : 0);
+        h.u[i] = dot(s->hidden, x, w + matrix(s) + (int64_t)i * s->hidden) +
+                 (s->expert_bias ? bias[s->ffn + i] : 0);
+        const double g = clamp(h.g[i], -INFINITY, limit, &cut_g),
+                     u = clamp(h.u[i], -limit, limit, &cut_u) + s->offset, p = 1 / (1 + exp(-s->alpha * g));
+        h.a[i] = g * p * u;
+        h.of_g[i] = cut_g * u * (p + s->alpha * g * p * (1 - p));
+        h.of_u[i] = cut_u * g * p;
+    }
+    return h;
+}
+
+/* Element i of its output. */
+static double output(const Shape64 *s, const double *w, const Hidden *h, int i)
+{
+    return dot(s->ffn, h->a, w + 2 * matrix(s) + (int64_t)i * s->ffn) +
+           (s->expert_bias ? w[3 * matrix(s) + 2 * s->ffn + i] : 0);
+}
+
+double experts64_forward(const Shape64 *s, int64_t n, const double *x, const Experts64 *w, double *y)
+{
+    double gap = 1;
     for (int64_t t = 0; t < n; t++) {
         Route r;
-        route(s, x + t * s->hidden, router, &r);
+        route(s, x + t * s->hidden, w, &r);
         gap = r.gap < gap ? r.gap : gap;
         for (int k = 0; k < s->top; k++) {
-            const double *of = expert_of(s, w, r.choice[k]), *down = of + 2 * (int64_t)s->ffn * s->hidden;
-            activate(s, of, x + t * s->hidden, g, u, a);
+            const double *of = w->w + r.choice[k] * expert64_size(s);
+            const Hidden h = activate(s, of, x + t * s->hidden);
             for (int i = 0; i < s->hidden; i++)
-                y[t * s->hidden + i] += r.weight[k] * dot(s->ffn, a, down + (int64_t)i * s->ffn);
+                y[t * s->hidden + i] += r.weight[k] * output(s, of, &h, i);
+            free(h.g);
         }
     }
-    free(g);
     return gap;
 }
 
@@ -103,36 +173,40 @@ double experts64_forward(const Shape64 *s, int64_t n, const double *x, const dou
 static double expert_back(const Shape64 *s, double weight, const double *w, const double *x, const double *dy,
                           double *dx, double *dw)
 {
-    const int64_t size = (int64_t)s->ffn * s->hidden;
-    double *g = new64(4 * s->ffn), *u = g + s->ffn, *a = u + s->ffn, *da = a + s->ffn;
-    activate(s, w, x, g, u, a);
-    for (int i = 0; i < s->hidden; i++)
+    const int64_t size = matrix(s);
+    const Hidden h = activate(s, w, x);
+    double *da = new64(s->ffn), d_weight = 0;
+    for (int i = 0; i < s->hidden; i++) {
+        d_weight += dy[i] * output(s, w, &h, i);
         for (int j = 0; j < s->ffn; j++) {
-            da[j] += dy[i] * w[2 * size + (int64_t)i * s->ffn + j];
-            dw[2 * size + (int64_t)i * s->ffn + j] += weight * dy[i] * a[j];
+            da[j] += weight * dy[i] * w[2 * size + (int64_t)i * s->ffn + j];
+            dw[2 * size + (int64_t)i * s->ffn + j] += weight * dy[i] * h.a[j];
         }
-    const double d_weight = dot(s->ffn, da, a);
+        if (s->expert_bias)
+            dw[3 * size + 2 * s->ffn + i] += weight * dy[i];
+    }
     for (int j = 0; j < s->ffn; j++) {
-        const double p = 1 / (1 + exp(-g[j])), slope = p * (1 + g[j] * (1 - p));
-        const double dg = weight * da[j] * u[j] * slope, du = weight * da[j] * g[j] * p;
+        const double dg = da[j] * h.of_g[j], du = da[j] * h.of_u[j];
         for (int i = 0; i < s->hidden; i++) {
             dx[i] += dg * w[(int64_t)j * s->hidden + i] + du * w[size + (int64_t)j * s->hidden + i];
             dw[(int64_t)j * s->hidden + i] += dg * x[i];
             dw[size + (int64_t)j * s->hidden + i] += du * x[i];
         }
+        if (s->expert_bias)
+            dw[3 * size + j] += dg, dw[3 * size + s->ffn + j] += du;
     }
-    free(g);
+    free(da), free(h.g);
     return d_weight;
 }
 
 /* d[k]: gradients of the chosen's weights; through their quotient and the scores into the router. */
 static void router_back(const Shape64 *s, const Route *r, const double *d, const double *x,
-                        const double *router, double *dx, double *drouter)
+                        const Experts64 *w, double *dx, const Experts64 *dw)
 {
     double d_score[MOST] = {0}, d_sum = 0, mean = 0;
     for (int k = 0; k < s->top; k++) {
         d_score[r->choice[k]] += s->score_scale * d[k] / r->sum;
-        d_sum -= s->normalize ? d[k] * r->weight[k] / r->sum : 0;
+        d_sum -= r->follows ? d[k] * r->weight[k] / r->sum : 0;
     }
     for (int k = 0; k < s->top; k++)
         d_score[r->choice[k]] += d_sum;
@@ -140,26 +214,28 @@ static void router_back(const Shape64 *s, const Route *r, const double *d, const
         mean += d_score[e] * r->score[e];
     for (int e = 0; e < s->experts; e++) {
         const double p = r->score[e], dz = s->sigmoid ? d_score[e] * p * (1 - p) : p * (d_score[e] - mean);
+        if (dw->bias)
+            dw->bias[e] += dz;
         for (int i = 0; i < s->hidden; i++) {
-            dx[i] += dz * router[(int64_t)e * s->hidden + i];
-            drouter[(int64_t)e * s->hidden + i] += dz * x[i];
+            dx[i] += dz * w->router[(int64_t)e * s->hidden + i];
+            dw->router[(int64_t)e * s->hidden + i] += dz * x[i];
         }
     }
 }
 
-void experts64_backward(const Shape64 *s, int64_t n, const double *x, const double *router, const double *w,
-                        const double *dy, double *dx, double *drouter, double *dw)
+void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Experts64 *w, const double *dy,
+                        double *dx, const Experts64 *dw)
 {
     for (int64_t t = 0; t < n; t++) {
         const double *at = x + t * s->hidden;
         double d[MOST];
         Route r;
-        route(s, at, router, &r);
+        route(s, at, w, &r);
         for (int k = 0; k < s->top; k++) {
-            const int64_t offset = (int64_t)r.choice[k] * 3 * s->ffn * s->hidden;
-            d[k] = expert_back(s, r.weight[k], w + offset, at, dy + t * s->hidden, dx + t * s->hidden,
-                               dw + offset);
+            const int64_t offset = r.choice[k] * expert64_size(s);
+            d[k] = expert_back(s, r.weight[k], w->w + offset, at, dy + t * s->hidden, dx + t * s->hidden,
+                               dw->w + offset);
         }
-        router_back(s, &r, d, at, router, dx + t * s->hidden, drouter);
+        router_back(s, &r, d, at, w, dx + t * s->hidden, dw);
     }
 }

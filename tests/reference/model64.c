@@ -46,6 +46,8 @@ static int norm_width(const Shape64 *s, int heads)
     X(SHARED_DOWN, "mlp.shared_expert.down_proj.weight", s->hidden, s->shared_ffn, true, s->shared_ffn) \
     X(SHARED_OPEN, "mlp.shared_expert_gate.weight", 1, s->hidden, true, s->shared_gate) \
     X(ROUTER, "mlp.router.weight", s->experts, s->hidden, true, s->experts) \
+    X(ROUTER_BIAS, "mlp.router.bias", s->experts, 1, false, s->router_bias) \
+    X(CORRECTION, "mlp.router.correction", s->experts, 1, false, s->correction) \
     X(SINKS, "self_attn.sinks", s->heads, 1, false, s->sinks)
 enum {
 #define X(id, name, rows, cols, decays, there) L_##id,
@@ -56,7 +58,7 @@ enum {
 
 static int layer_tensors(const Shape64 *s)
 {
-    int n = 3 * s->experts;
+    int n = (s->expert_bias ? 6 : 3) * s->experts;
 #define X(id, name, rows, cols, decays, there) n += (there) ? 1 : 0;
     LAYER_TENSORS(X)
 #undef X
@@ -87,11 +89,13 @@ int64_t tensor64_table(const Shape64 *s, Tensor64 *t)
     }
         LAYER_TENSORS(X)
 #undef X
-        for (int e = 0; e < 3 * s->experts; e++) {
+        for (int e = 0, each = s->expert_bias ? 6 : 3; e < each * s->experts; e++) {
             static const char *const part[] = {"gate", "up", "down"};
-            snprintf(t->name, sizeof t->name, "model.layers.%d.mlp.experts.%d.%s_proj.weight", layer, e / 3,
-                     part[e % 3]);
-            at = put(t++, at, e % 3 == 2 ? s->hidden : s->ffn, e % 3 == 2 ? s->ffn : s->hidden, true);
+            const bool down = e % 3 == 2, bias = e % each > 2;
+            const int cols = down ? s->ffn : s->hidden;
+            snprintf(t->name, sizeof t->name, "model.layers.%d.mlp.experts.%d.%s_proj.%s", layer, e / each,
+                     part[e % 3], bias ? "bias" : "weight");
+            at = put(t++, at, down ? s->hidden : s->ffn, bias ? 1 : cols, !bias);
         }
     }
     snprintf(t->name, sizeof t->name, "model.norm.weight");
@@ -252,7 +256,8 @@ static void kept_free(Kept *c)
 /* Pointers to a layer's tensors in the flat vector (of weights or gradients), first tensor of the table t;
  * NULL: the model has none. */
 typedef struct Layer {
-    double *at[L_COUNT], *experts;
+    double *at[L_COUNT];
+    Experts64 experts;
 } Layer;
 static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
 {
@@ -260,7 +265,8 @@ static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
 #define X(id, name, rows, cols, decays, there) l.at[L_##id] = (there) ? (double *)flat + (t++)->offset : NULL;
     LAYER_TENSORS(X)
 #undef X
-    l.experts = s->experts ? (double *)flat + t->offset : NULL; /* the layer's last */
+    l.experts = (Experts64){l.at[L_ROUTER], l.at[L_ROUTER_BIAS], l.at[L_CORRECTION],
+                            s->experts ? (double *)flat + t->offset : NULL}; /* the layer's last */
     return l;
 }
 
@@ -438,10 +444,7 @@ static Shared shared_of(const Shape64 *s, int64_t n, const Layer *w, const doubl
     return c;
 }
 
-static void shared_free(const Shared *c)
-{
-    free(c->g), free(c->u), free(c->a), free(c->y), free(c->open);
-}
+static void shared_free(const Shared *c) { free(c->g), free(c->u), free(c->a), free(c->y), free(c->open); }
 
 static void shared_forward(const Shape64 *s, int64_t n, const Layer *w, const double *x, double *out)
 {
@@ -491,7 +494,7 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
     rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
     if (s->experts) {
         memset(out, 0, sizeof *out * (size_t)(n * s->hidden));
-        const double gap = experts64_forward(s, n, c->h2, w->at[L_ROUTER], w->experts, out);
+        const double gap = experts64_forward(s, n, c->h2, &w->experts, out);
         if (s->gap && gap < *s->gap)
             *s->gap = gap;
         if (s->shared_ffn)
@@ -511,7 +514,7 @@ static void ffn_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *d
     double *da = new64(n * s->ffn), *dg = new64(n * s->ffn), *du = new64(n * s->ffn),
            *dh = new64(n * s->hidden);
     if (s->experts) {
-        experts64_backward(s, n, c->h2, w->at[L_ROUTER], w->experts, dx, dh, dw->at[L_ROUTER], dw->experts);
+        experts64_backward(s, n, c->h2, &w->experts, dx, dh, &dw->experts);
         if (s->shared_ffn)
             shared_back(s, n, w, c->h2, dx, dh, dw);
     } else {

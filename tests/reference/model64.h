@@ -68,13 +68,25 @@ typedef struct Shape64 {
     double score_eps, score_scale, *gap;
     int shared_ffn; /* columns of the network that every token has beside its experts; 0: none */
     bool shared_gate; /* its output is multiplied by the sigmoid of x w^T, w [D] */
+    /* a router's bias and its correction, which is added to scores for the choice alone; biases of the
+     * experts' three matrices; groups, of which top_groups have the experts to choose from, by their largest
+     * score or (two) the sum of the two largest */
+    bool router_bias, correction, expert_bias, two;
+    int groups, top_groups;
+    double least; /* of the sum that weights are divided by */
+    /* silu(alpha g) / alpha (u + offset) of g and u clamped at limit; 0: none */
+    double alpha, offset, limit;
 } Shape64;
-/* experts64.c: y [n][D] is added to, and the least gap comes back; w: of each expert gate, up [ffn][D], down
- * [D][ffn]. Backward adds to dx, drouter, dw. */
-double experts64_forward(const Shape64 *s, int64_t n, const double *x, const double *router, const double *w,
-                         double *y);
-void experts64_backward(const Shape64 *s, int64_t n, const double *x, const double *router, const double *w,
-                        const double *dy, double *dx, double *drouter, double *dw);
+/* experts64.c: router [E][D], bias and correction [E] or NULL; w: of each expert gate, up [ffn][D], down
+ * [D][ffn], and where it has biases those of gate and up [ffn], of down [D]. */
+typedef struct Experts64 {
+    double *router, *bias, *correction, *w;
+} Experts64;
+int64_t expert64_size(const Shape64 *s); /* of one expert's w */
+/* y [n][D] is added to, and the least gap comes back. Backward adds to dx, dw. */
+double experts64_forward(const Shape64 *s, int64_t n, const double *x, const Experts64 *w, double *y);
+void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Experts64 *w, const double *dy,
+                        double *dx, const Experts64 *dw);
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {
     char name[80]; /* as Hugging Face: "model.layers.0.self_attn.q_proj.weight" */

@@ -72,6 +72,12 @@ class Drawn:
         top, score = r.choice([t for t in (1, 2, 3, 8) if t <= experts]), r.choice(["", "score softmax;", "score sigmoid; eps 1e-20;"])
         normalize = "normalize yes;" if "eps" in score else r.choice(["", "normalize yes;", "normalize no;"])
         shared = r.choice(["", "shared 12;", "shared 12; shared_gate yes;"])
+        shared += r.choice(["", "", "alpha 1.7; offset 1; limit 0.5;"]) if not shared else ""
+        shared += r.choice(["", " bias yes;"]) + r.choice(["", " router_bias yes;"]) + r.choice(["", " correction yes;"])
+        if experts == 8 and top < 5:
+            shared += r.choice(["", " groups 4; top_groups 3;", " groups 2; top_groups 1; group_score two;"])
+        if normalize == "normalize yes;":
+            shared += r.choice(["", " least 0.3;"])
         moe = f"moe {{ experts {experts}; top {top}; ffn swiglu {r.choice([8, 20])}; {shared} {score} {normalize} {r.choice(['', 'scale 2.5;'])} }}"
         self.shape = re.sub(r"ffn swiglu \d+;", moe, self.shape)
 

@@ -131,6 +131,9 @@ EXPERTS = "moe { experts 5; top 2; ffn swiglu 24; normalize yes; }"
 SIGMOIDS = "moe { experts 9; top 3; ffn swiglu 16; score sigmoid; normalize yes; eps 1e-20; scale 2.5; }"
 SHARED = EXPERTS.replace("normalize", "shared 20; normalize")
 GATED = SHARED.replace("shared 20;", "shared 20; shared_gate yes;")
+GROUPS = "moe { experts 12; top 3; ffn swiglu 16; score sigmoid; normalize yes; eps 1e-20; scale 2.5; groups 4; top_groups 2; group_score two; correction yes; shared 16; }"
+BIASES = "moe { experts 8; top 2; ffn swiglu 24; normalize yes; router_bias yes; bias yes; alpha 1.702; offset 1; limit 0.5; }"
+MANY = "moe { experts 8; top 3; ffn swiglu 16; groups 4; top_groups 2; correction yes; least 0.4; normalize yes; bias yes; shared 16; shared_gate yes; }"
 BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
@@ -144,6 +147,11 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(experts=SHARED)),
     (Layout("ring", "keys", "zigzag", 2, 2, 4, "selective", "zero2", tensor=2), Shape(kv_heads=4, experts=GATED)),
     (ONE._replace(token_chunks=3, recompute="tail(0.5)"), Shape(experts=GATED)),
+    (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(experts=GROUPS)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, experts=GROUPS)),
+    (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full"), Shape(kv_heads=4, experts=BIASES)),
+    (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective"), Shape(experts=BIASES)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, experts=MANY)),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
     (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),

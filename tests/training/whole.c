@@ -56,6 +56,10 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
         x->shape.normalize = e->normalize, x->shape.score_eps = e->eps, x->shape.score_scale = e->scale;
         x->shape.gap = &x->gap;
         x->shape.shared_ffn = e->shared, x->shape.shared_gate = e->shared_gate;
+        x->shape.router_bias = e->router_bias, x->shape.correction = e->correction;
+        x->shape.expert_bias = e->bias, x->shape.groups = e->groups, x->shape.top_groups = e->top_groups;
+        x->shape.two = e->group_score == BURST_GROUP_TWO, x->shape.least = e->least;
+        x->shape.alpha = e->alpha, x->shape.offset = e->offset, x->shape.limit = e->limit;
     }
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);

@@ -172,8 +172,9 @@ bool passes(const Machine *m, const Made *x, int n)
 {
     const OpKind k = x->op->kind;
     const bool residual = k == OP_LINEAR || k == OP_SCALE || k == OP_TENSOR_SCATTER;
-    return (residual && n == 1) || (k == OP_COMBINE && n != 1) || (x->op->kind == OP_BIAS && n == 0) ||
-           one_layout(m, x->op->kind);
+    const bool bias = k == OP_BIAS || k == OP_EXPERTS_BIAS;
+    return (residual && n == 1) || (k == OP_COMBINE && n != 1) || (bias && n == 0) ||
+           (k == OP_EXPERTS_OUT_BIAS && n == 2) || one_layout(m, k);
 }
 
 const Rule *rule_of(OpKind k)

@@ -5,7 +5,8 @@
  * with some columns has a part of every sum, which only a scatter may read, once. One with all of a matrix
  * has the rank's own tokens. A norm with a split weight has a part of every row, and needs the mean of
  * squares of the whole row: the ranks' parts of it, summed up. Every other operation reads and writes the
- * same tokens, whole. */
+ * same tokens, whole. What is computed of all tokens by weights that are not split may only gate columns that
+ * ranks split: each then has a part of its gradient. */
 #include "step/verify/internal.h"
 
 /* sums: operations that add it up; of: 1 + the value whose squares it is; 0: none */
@@ -23,8 +24,19 @@ static bool has_all_tokens(const Machine *m, Operand x)
 
 static bool adds_up(OpKind k) { return k == OP_TENSOR_SCATTER || k == OP_TENSOR_ALL_REDUCE; }
 
+/* Whether nothing but gates of rows read it. */
+static bool only_gates(const Machine *m, Operand x)
+{
+    const Block *b = &m->step->block[BLOCK_FORWARD];
+    for (int i = 0; i < b->ops.n; i++)
+        for (int j = 0; j < OP_READS && b->ops.at[i].read[j].value >= 0; j++)
+            if (b->ops.at[i].read[j].value == x.value && (b->ops.at[i].kind != OP_GATE || j != 1))
+                return false;
+    return true;
+}
+
 /* What is wrong with an operation that reads x; NULL: nothing. */
-static const char *what_is_wrong(const Op *o, Held x, Split split)
+static const char *what_is_wrong(const Machine *m, const Op *o, Held x, Split split)
 {
     if (x.part && !adds_up(o->kind))
         return "it reads parts of sums that are not added up";
@@ -41,7 +53,7 @@ static const char *what_is_wrong(const Op *o, Held x, Split split)
     if (!x.all && split != SPLIT_NONE)
         return "its weights are split, and it does not read all tokens";
     /* its gradient would be summed over ranks that each have all of it */
-    return o->kind == OP_LINEAR && split == SPLIT_NONE && x.all
+    return o->kind == OP_LINEAR && split == SPLIT_NONE && x.all && !only_gates(m, o->write[0])
                ? "its weights are not split, and it reads all tokens"
                : NULL;
 }
@@ -76,7 +88,7 @@ static Held share_of_output(Machine *m, const Op *o, const Held *share)
     const Split split = (o->kind == OP_LINEAR || o->kind == OP_NORM) && t ? t->split : SPLIT_NONE;
     const Held x = share[o->read[0].value], none = {0};
     const Held square = o->read[1].value < 0 ? none : share[o->read[1].value];
-    reject_op(m, o, what_is_wrong(o, x, split));
+    reject_op(m, o, what_is_wrong(m, o, x, split));
     if (o->kind == OP_NORM)
         reject_op(m, o, what_is_wrong_with_norm(o, square, split));
     return (Held){.all = o->kind == OP_TENSOR_GATHER || (x.all && o->kind != OP_TENSOR_SCATTER),

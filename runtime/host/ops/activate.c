@@ -1,5 +1,5 @@
-/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, those of experts, a token's gate,
- * and their gradients. */
+/* host/ops/activate.c: activations other than SwiGLU, with a gate and without, those of experts, a token's
+ * gate, and their gradients. */
 #include "burst_step.h"
 
 #include <math.h>
@@ -90,6 +90,30 @@ int burst_op_gate_back(BurstExec *e, int64_t n, int width, const BurstAct *x, co
     return BURST_OK;
 }
 
+/* An expert's activation, and its slopes by gate and up. */
+typedef struct Activated {
+    float value, by_gate, by_up;
+} Activated;
+
+/* silu(alpha g) / alpha * (u + offset), of clamped g and u: slopes beyond a clamp are 0. */
+static Activated clamped_swiglu(const BurstExperts *m, float gate, float up)
+{
+    const float limit = (float)m->limit, alpha = (float)m->alpha;
+    const bool below = m->limit > 0 && up < -limit, above = m->limit > 0 && up > limit,
+               high = m->limit > 0 && gate > limit;
+    const float g = high ? limit : gate, low = below ? -limit : up,
+                u = (above ? limit : low) + (float)m->offset, s = 1 / (1 + expf(-alpha * g));
+    return (Activated){g * s * u, high ? 0 : u * s * (1 + alpha * g * (1 - s)), below || above ? 0 : g * s};
+}
+
+static Activated activated(const BurstExperts *m, float gate, float up)
+{
+    if (m->activation == BURST_ACTIVATION_SWIGLU)
+        return clamped_swiglu(m, gate, up);
+    const float value = value_of(m->activation, gate);
+    return (Activated){value * up, up * slope_of(m->activation, gate), value};
+}
+
 /* Rows of an expert have gate and up side by side. */
 int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
                          const float *route, const int32_t *row, BurstAct *y)
@@ -99,7 +123,7 @@ int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const B
     for (int64_t r = 0; r < n * m->top; r++) {
         const float *gate = gate_up + r * 2 * width, *up = gate + width, by = route[row[r]];
         for (int64_t i = 0; i < width; i++)
-            y[r * width + i] = by * value_of(m->activation, gate[i]) * up[i];
+            y[r * width + i] = by * activated(m, gate[i], up[i]).value;
     }
     return BURST_OK;
 }
@@ -115,10 +139,11 @@ int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, co
         float *d_gate = d_gate_up + r * 2 * width, *d_up = d_gate + width;
         double sum = 0;
         for (int64_t i = 0; i < width; i++) {
-            const float g = gate[i], u = up[i], d = dy[r * width + i], value = value_of(m->activation, g);
-            sum += (double)d * (double)(value * u);
-            d_gate[i] = by * d * u * slope_of(m->activation, g);
-            d_up[i] = by * d * value;
+            const Activated a = activated(m, gate[i], up[i]);
+            const float d = dy[r * width + i];
+            sum += (double)d * (double)a.value;
+            d_gate[i] = by * d * a.by_gate;
+            d_up[i] = by * d * a.by_up;
         }
         d_route[row[r]] = (float)sum;
     }
