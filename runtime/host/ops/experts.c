@@ -80,8 +80,8 @@ static double sum_of(const BurstExperts *m, const float *score, const int32_t *c
 /* What a score of the chosen is multiplied by to become the weight of its expert. */
 static double factor_of(const BurstExperts *m, const float *score, const int32_t *choice)
 {
-    const double sum = sum_of(m, score, choice);
-    return m->normalize ? m->scale / (sum > m->least ? sum : m->least) : m->scale;
+    const double sum = sum_of(m, score, choice), by = sum > m->least ? sum : m->least;
+    return m->normalize ? m->scale / by : m->scale;
 }
 
 /* What experts are chosen by. */
