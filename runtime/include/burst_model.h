@@ -2,6 +2,8 @@
 #ifndef BURST_MODEL_H
 #define BURST_MODEL_H
 
+#include <stdint.h>
+
 /* ---- the parts of a layer; zeros describe a Llama ---- */
 enum { BURST_NORM_RMS, BURST_NORM_LAYER };
 /* Norms on the input of attention and the feed-forward network, on their output, or on both. */
@@ -149,5 +151,73 @@ enum {
 #undef X
         BURST_SCALES
 };
+
+/* ---- recurrent layers ----
+ * A state S [key_dim][value_dim] per head follows the tokens of a document, from 0 at its first:
+ *     S' = e^a S;  S = S' + k (beta v - r^T S');  o = scale q^T S (+ skip v)
+ * with r = beta k (gated delta rule, arXiv 2412.06464) or r = 0 (Mamba-2, arXiv 2405.21060, where beta is the
+ * step). a <= 0 is a head's decay. Over the tokens of a piece S becomes M S + E, its map: pieces on several
+ * ranks are chained by these. */
+/* What is taken away from the state before a token is written. */
+#define BURST_SCAN_READ_ROWS(X) X(NONE, "none") X(KEY, "k")
+enum {
+#define X(id, name) BURST_SCAN_READ_##id,
+    BURST_SCAN_READ_ROWS(X)
+#undef X
+        BURST_SCAN_READS
+};
+typedef struct BurstScan {
+    int heads, key_heads; /* of values and states; of queries and keys: a divisor. Head h reads key head
+                         h / (heads / key_heads) */
+    int key_dim, value_dim; /* of a head. On a device key_dim 64, 128 or 256, value_dim a multiple of 64 */
+    int read; /* BURST_SCAN_READ_... */
+    int normalize; /* queries and keys by their length, 1 / sqrt(sum x^2 + BURST_SCAN_EPS) */
+    double scale; /* of queries, after normalize */
+    /* a row: the columns of all queries, of all keys and of all values begin at q, k and v */
+    int columns, q, k, v;
+    /* gates, read k: beta = beta_most sigmoid(.); none: beta = softplus(.) within [step_least, step_most] */
+    double beta_most, step_least, step_most;
+} BurstScan;
+#define BURST_SCAN_EPS 1e-6
+
+/* Pieces of this rank: runs of consecutive positions of the sequence, rows first[i] up to first[i + 1], not
+ * empty. first[0] is 0, first[count] the number of rows. */
+enum { BURST_MOST_PIECES = 128 };
+typedef struct BurstPieces {
+    int count;
+    const int64_t *first;
+} BurstPieces;
+/* Maps of all `total` pieces of a sequence: piece p, in the order of positions, is at maps[slot[p]]. The
+ * rank's own i-th piece is number[i], ascending. */
+typedef struct BurstFold {
+    int total, pieces;
+    const int32_t *slot, *number;
+} BurstFold;
+
+/* Depthwise causal convolution over the last `kernel` rows. */
+enum { BURST_MOST_KERNEL = 4 };
+typedef struct BurstConv {
+    int channels;
+    int kernel; /* 2 up to BURST_MOST_KERNEL */
+    int silu; /* applied to the sum */
+} BurstConv;
+
+/* What multiplies a branch: the gate itself, its sigmoid or its silu. */
+#define BURST_GATE_ROWS(X) X(PLAIN, "plain") X(SIGMOID, "sigmoid") X(SILU, "silu")
+enum {
+#define X(id, name) BURST_GATE_##id,
+    BURST_GATE_ROWS(X)
+#undef X
+        BURST_GATES
+};
+/* RMSNorm of each of `groups` groups of `width` elements of a row, and a gate z of the same shape: after the
+ * norm y = norm(x) w f(z), before it y = norm(x f(z)) w. */
+typedef struct BurstGatedNorm {
+    int groups, width;
+    int shared; /* w [width] is that of each group; else [groups][width] */
+    int before; /* the gate comes before the norm */
+    int gate; /* BURST_GATE_... */
+    double eps;
+} BurstGatedNorm;
 
 #endif

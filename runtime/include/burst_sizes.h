@@ -3,6 +3,8 @@
 #ifndef BURST_SIZES_H
 #define BURST_SIZES_H
 
+#include "burst_model.h"
+
 #include <stdint.h>
 
 enum {
@@ -57,6 +59,61 @@ static inline int64_t burst_embed_ints(int64_t tokens)
 /* Rows of one expert's tokens that are gathered at a time for a product. */
 enum { BURST_EXPERT_ROWS = 256 };
 static inline int64_t burst_experts_floats(int hidden) { return (int64_t)BURST_EXPERT_ROWS * hidden; }
+
+/* Floats of a piece's state, [heads][key_dim][value_dim]; and of its map: E as a state, then M, which is
+ * [heads][key_dim][key_dim] where states are read and else its diagonal, [heads][key_dim]. */
+static inline int64_t burst_scan_state(const BurstScan *s)
+{
+    return (int64_t)s->heads * s->key_dim * s->value_dim;
+}
+
+static inline int64_t burst_scan_map(const BurstScan *s)
+{
+    return burst_scan_state(s) + (int64_t)s->heads * s->key_dim * (s->read ? s->key_dim : 1);
+}
+
+/* Tokens of a chunk, whose products are dense. */
+enum { BURST_SCAN_CHUNK = 64 };
+
+/* Floats of scratch on the host: of a chunk's arrays, and for the gradients the state before each chunk of
+ * one head. n: tokens of this rank. */
+static inline int64_t burst_scan_floats(const BurstScan *s, int64_t n)
+{
+    const int64_t rows = BURST_SCAN_CHUNK, wide = s->value_dim + s->key_dim;
+    const int64_t states = (n / rows + BURST_MOST_PIECES) * s->key_dim * s->value_dim;
+    return states + 2 * s->key_dim * wide + 5 * rows * rows + rows * (9 * s->key_dim + 4 * wide + 8);
+}
+
+/* CUDA: chunks of each piece that are worked on together, so that what is kept of chunks has a constant size.
+ */
+enum { BURST_GPU_SCAN_SLAB = 64 };
+static inline int64_t burst_gpu_scan_chunks(int pieces)
+{
+    return burst_between(1, BURST_GPU_SCAN_SLAB / pieces, BURST_GPU_SCAN_SLAB);
+}
+
+/* CUDA: bytes of scratch of a recurrent layer and its gradients: of each chunk and head of a slab four
+ * factors, numbers of rows, two states and what is written to them, in bf16; of each piece and slab a state.
+ * longest: rows of the longest piece. */
+static inline int64_t burst_gpu_scan_bytes(const BurstScan *s, int pieces, int64_t longest)
+{
+    const int64_t chunk = BURST_SCAN_CHUNK, chunks = burst_gpu_scan_chunks(pieces), wide = s->key_dim + chunk;
+    const int64_t slots = pieces * chunks * s->heads, slabs = longest / chunk / chunks + 4;
+    const int64_t slot = 4 * 2 * chunk * chunk + 32 * chunk + 4 * wide * s->value_dim + 4;
+    return slots * slot + slabs * pieces * 4 * burst_scan_state(s) + 16 * 256;
+}
+
+/* CUDA: doubles for partial sums of the gradients of a convolution's weights, and of a_log and dt_bias. */
+enum { BURST_GPU_CONV_BLOCKS = 64, BURST_GPU_SCAN_GATE_BLOCKS = 128 };
+static inline int64_t burst_gpu_conv_doubles(const BurstConv *c)
+{
+    return (int64_t)BURST_GPU_CONV_BLOCKS * c->channels * (BURST_MOST_KERNEL + 1);
+}
+
+static inline int64_t burst_gpu_scan_gates_doubles(int heads)
+{
+    return (int64_t)BURST_GPU_SCAN_GATE_BLOCKS * heads * 2;
+}
 
 /* CUDA: doubles for partial sums of a norm's weight gradient, one row per block: three blocks on each of 108
  * multiprocessors. */

@@ -68,6 +68,12 @@ int burst_op_layernorm(BurstExec *e, int64_t n, int hidden, double eps, const Bu
 int burst_op_layernorm_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
                             const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
                             void *scratch);
+/* The same with 1 + w for w (norms whose weights are stored less one). */
+int burst_op_rmsnorm_plus(BurstExec *e, int64_t n, int hidden, double eps, const BurstAct *x,
+                          const BurstAct *w, BurstAct *y, float *rstd);
+int burst_op_rmsnorm_plus_back(BurstExec *e, int64_t n, int hidden, const BurstAct *x, const float *rstd,
+                               const BurstAct *dy, const BurstAct *w, BurstAct *dx, bool add, float *dw,
+                               void *scratch);
 /* RMSNorm of rows that tensor ranks share, `width` elements each. part[n]: this rank's part of the row's
  * mean of squares; square[n]: its sum over ranks. In backward, d_square[n] is this rank's gradient of
  * square, d_part[n] its sum over ranks, and the gradient of x is the sum of both functions' dx. */
@@ -193,6 +199,71 @@ int burst_op_experts_down_dw(BurstExec *e, int64_t n, const BurstExperts *m, int
 int burst_op_experts_down_dx(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *dy,
                              const int32_t *row, const int32_t *first, const BurstAct *w, BurstAct *dx,
                              void *scratch);
+
+/* ---- recurrent layers (burst_model.h) ----
+ * place[n]: a row's position in its document, 0 at its first token, where states and convolutions restart.
+ * x[n][columns]: queries, keys and values of all heads, as the convolution gives them. beta, decay
+ * [n][heads]: fp32. States, [pieces][heads][key_dim][value_dim], and maps, [pieces][burst_scan_map], are
+ * fp32. scratch: burst_scan_floats(s, n) floats on the host, burst_gpu_scan_bytes(s, n) bytes on a device. */
+/* beta and decay = -exp(a_log[heads]) softplus. read k: raw[n][2 * heads] has beta's column, then alpha's:
+ * beta = beta_most sigmoid(raw), softplus of alpha + dt_bias[heads]. read none: raw[n][heads]; beta is the
+ * step, softplus(raw + dt_bias) within its bounds, and decay -exp(a_log) beta. d_a_log, d_dt_bias +=.
+ * scratch: burst_gpu_scan_gates_doubles(heads) doubles on a device. */
+int burst_op_scan_gates(BurstExec *e, int64_t n, const BurstScan *s, const BurstAct *raw,
+                        const BurstAct *a_log, const BurstAct *dt_bias, float *beta, float *decay);
+int burst_op_scan_gates_back(BurstExec *e, int64_t n, const BurstScan *s, const BurstAct *raw,
+                             const BurstAct *a_log, const BurstAct *dt_bias, const float *d_beta,
+                             const float *d_decay, BurstAct *d_raw, float *d_a_log, float *d_dt_bias,
+                             void *scratch);
+/* o[n][heads][value_dim]. skip[heads], or NULL: o += skip v. before, after: the state before each piece and
+ * after it; before NULL: 0, after NULL: not wanted. A piece that begins a document does not read `before`. */
+int burst_op_scan(BurstExec *e, int64_t n, const BurstScan *s, const BurstPieces *p, const int32_t *place,
+                  const BurstAct *x, const float *beta, const float *decay, const BurstAct *skip,
+                  const float *before, BurstAct *o, float *after, void *scratch);
+/* d_after, d_before: the gradients of `after` and `before`; NULL: 0, and not wanted. dx[n][columns], d_beta,
+ * d_decay are overwritten; d_skip +=, NULL without a skip. */
+int burst_op_scan_back(BurstExec *e, int64_t n, const BurstScan *s, const BurstPieces *p,
+                       const int32_t *place, const BurstAct *x, const float *beta, const float *decay,
+                       const BurstAct *skip, const float *before, const BurstAct *d_o, const float *d_after,
+                       BurstAct *dx, float *d_beta, float *d_decay, float *d_skip, float *d_before,
+                       void *scratch);
+/* maps[pieces]: the map of each piece, of the state before it to that after it. Where a document begins in
+ * the piece M is 0. map_back: M, and in place of E the gradient of `before` where that of `after` is 0. */
+int burst_op_scan_map(BurstExec *e, int64_t n, const BurstScan *s, const BurstPieces *p, const int32_t *place,
+                      const BurstAct *x, const float *beta, const float *decay, float *maps, void *scratch);
+int burst_op_scan_map_back(BurstExec *e, int64_t n, const BurstScan *s, const BurstPieces *p,
+                           const int32_t *place, const BurstAct *x, const float *beta, const float *decay,
+                           const BurstAct *d_o, float *maps, void *scratch);
+/* The states before this rank's pieces, from the maps of all pieces before each; in backward the gradients
+ * of those after them, from map_back's maps of all pieces after each. */
+int burst_op_scan_fold(BurstExec *e, const BurstScan *s, const BurstFold *f, const float *maps, float *before,
+                       void *scratch);
+int burst_op_scan_fold_back(BurstExec *e, const BurstScan *s, const BurstFold *f, const float *maps,
+                            float *d_after, void *scratch);
+/* y[t] = silu(sum over j of w[channel][j] x[t - kernel + 1 + j] + bias), rows of the same document only; w
+ * [channels][kernel], bias [channels] or NULL. halo[pieces][kernel - 1][channels]: the rows before each
+ * piece; NULL: each piece begins a document. dw, db +=; d_halo is overwritten, NULL without a halo. scratch:
+ * channels floats on the host, burst_gpu_conv_doubles(c) doubles on a device. */
+int burst_op_conv(BurstExec *e, int64_t n, const BurstConv *c, const BurstPieces *p, const int32_t *place,
+                  const BurstAct *x, const BurstAct *halo, const BurstAct *w, const BurstAct *bias,
+                  BurstAct *y);
+int burst_op_conv_back(BurstExec *e, int64_t n, const BurstConv *c, const BurstPieces *p,
+                       const int32_t *place, const BurstAct *x, const BurstAct *halo, const BurstAct *w,
+                       const BurstAct *bias, const BurstAct *dy, BurstAct *dx, BurstAct *d_halo, float *dw,
+                       float *db, void *scratch);
+/* tails[pieces][kernel - 1][channels]: the last rows of each piece, which must have as many; in backward
+ * those rows of dx += d_tails. */
+int burst_op_conv_tails(BurstExec *e, const BurstConv *c, const BurstPieces *p, const BurstAct *x,
+                        BurstAct *tails);
+int burst_op_conv_tails_back(BurstExec *e, const BurstConv *c, const BurstPieces *p, const BurstAct *d_tails,
+                             BurstAct *dx);
+/* x, z, y [n][groups][width]; rstd[n][groups] is kept for backward. dw +=. scratch:
+ * burst_gpu_norm_doubles(elements of w) doubles on a device. */
+int burst_op_gated_norm(BurstExec *e, int64_t n, const BurstGatedNorm *m, const BurstAct *x,
+                        const BurstAct *z, const BurstAct *w, BurstAct *y, float *rstd);
+int burst_op_gated_norm_back(BurstExec *e, int64_t n, const BurstGatedNorm *m, const BurstAct *x,
+                             const BurstAct *z, const BurstAct *w, const float *rstd, const BurstAct *dy,
+                             BurstAct *dx, BurstAct *dz, float *dw, void *scratch);
 
 /* ---- around attention ---- */
 /* RoPE (arXiv 2104.09864) at the global positions; y may be x on a device. The host also changes the layout
