@@ -46,6 +46,7 @@ void must(Check *k, int status, const char *call);
 
 void check_products(Check *k);
 void check_layer(Check *k);
+void check_recurrent(Check *k);
 void check_embedding(Check *k);
 void check_loss(Check *k);
 void check_transfers(Check *k);

@@ -46,6 +46,7 @@ static void check(Check *k)
     check_copies(k);
     check_products(k);
     check_layer(k);
+    check_recurrent(k);
     check_embedding(k);
     check_loss(k);
     check_transfers(k);

@@ -21,6 +21,14 @@ static constexpr size_t FREE_SHARED = 48 << 10, MOST_SHARED = 160 << 10;
 
 enum Form { WHOLE, PART, CENTERED };
 
+/* Eight weights, less `shift`: 1 for norms whose weights are stored less one. */
+static __device__ __forceinline__ void load_weights(const BurstBf16 *w, float shift, float f[VEC])
+{
+    load(w, f);
+    for (int j = 0; j < VEC; j++)
+        f[j] += shift;
+}
+
 /* The mean of a row, in all threads of a block. */
 static __device__ float row_mean(const BurstBf16 *row, int hidden)
 {
@@ -50,8 +58,8 @@ static __device__ float row_square(const BurstBf16 *row, int hidden, float mean)
 /* square: for PART, each row's mean of squares. */
 template <Form FORM>
 static __global__ void __launch_bounds__(THREADS)
-    norm_kernel(int hidden, const BurstBf16 *x, const float *square, const BurstBf16 *w, float eps,
-                BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+    norm_kernel(int hidden, const BurstBf16 *x, const float *square, const BurstBf16 *w, float shift,
+                float eps, BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
 {
     const int64_t row = blockIdx.x, at = row * hidden;
     const float mean = FORM == CENTERED ? row_mean(x + at, hidden) : 0;
@@ -63,7 +71,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
         float f[VEC], scale[VEC];
         load(x + at + i, f);
-        load(w + i, scale);
+        load_weights(w + i, shift, scale);
         for (int j = 0; j < VEC; j++)
             f[j] = (f[j] - mean) * r * scale[j];
         store(y + at + i, f);
@@ -83,7 +91,7 @@ static __device__ __forceinline__ void load_narrow(const BurstBf16 *row, int hid
 template <Form FORM>
 static __global__ void __launch_bounds__(THREADS)
     narrow_kernel(int64_t n, int hidden, const BurstBf16 *x, const float *square, const BurstBf16 *w,
-                  float eps, BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
+                  float shift, float eps, BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
 {
     const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
     const int at = VEC * (threadIdx.x % WARP);
@@ -96,7 +104,7 @@ static __global__ void __launch_bounds__(THREADS)
         squares += f[j] * f[j];
     const float r = rsqrtf((FORM == PART ? square[row] : warp_sum(squares) / (float)hidden) + eps);
     for (int j = 0; j < VEC; j++)
-        f[j] *= r * scale[j];
+        f[j] *= r * (scale[j] + shift);
     if (at < hidden)
         store(y + row * hidden + at, f);
     if (at == 0)
@@ -107,7 +115,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <Form FORM>
 static int norm(BurstGpu *g, const char *name, int64_t n, int hidden, const BurstBf16 *x, const float *square,
-                const BurstBf16 *w, double eps, BurstBf16 *y, float *rstd)
+                const BurstBf16 *w, float shift, double eps, BurstBf16 *y, float *rstd)
 {
     BURST_TRY(gpu_aligned(g, name, hidden, address(x) | address(w) | address(y)));
     if (n == 0)
@@ -116,30 +124,36 @@ static int norm(BurstGpu *g, const char *name, int64_t n, int hidden, const Burs
         if (hidden <= NARROW) {
             narrow_kernel<FORM>
                 <<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
-                    n, hidden, x, square, w, (float)eps, y, rstd, g->beat, ++g->beats);
+                    n, hidden, x, square, w, shift, (float)eps, y, rstd, g->beat, ++g->beats);
             return gpu_launched(g, name);
         }
-    norm_kernel<FORM><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, square, w, (float)eps, y, rstd,
-                                                               g->beat, ++g->beats);
+    norm_kernel<FORM><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, square, w, shift, (float)eps, y,
+                                                               rstd, g->beat, ++g->beats);
     return gpu_launched(g, name);
 }
 
 int burst_op_rmsnorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,
                      BurstBf16 *y, float *rstd)
 {
-    return norm<WHOLE>(g, "rmsnorm", n, hidden, x, NULL, w, eps, y, rstd);
+    return norm<WHOLE>(g, "rmsnorm", n, hidden, x, NULL, w, 0, eps, y, rstd);
+}
+
+int burst_op_rmsnorm_plus(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x,
+                          const BurstBf16 *w, BurstBf16 *y, float *rstd)
+{
+    return norm<WHOLE>(g, "rmsnorm_plus", n, hidden, x, NULL, w, 1, eps, y, rstd);
 }
 
 int burst_op_rmsnorm_part(BurstGpu *g, int64_t n, int width, double eps, const BurstBf16 *x,
                           const float *square, const BurstBf16 *w, BurstBf16 *y, float *rstd)
 {
-    return norm<PART>(g, "rmsnorm of parts", n, width, x, square, w, eps, y, rstd);
+    return norm<PART>(g, "rmsnorm of parts", n, width, x, square, w, 0, eps, y, rstd);
 }
 
 int burst_op_layernorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,
                        BurstBf16 *y, float *rstd)
 {
-    return norm<CENTERED>(g, "layernorm", n, hidden, x, NULL, w, eps, y, rstd);
+    return norm<CENTERED>(g, "layernorm", n, hidden, x, NULL, w, 0, eps, y, rstd);
 }
 
 /* ---- the squares of parts of rows ---- */
@@ -213,6 +227,7 @@ int burst_op_squares_back(BurstGpu *g, int64_t n, int width, int ranks, const Bu
 typedef struct Back {
     int64_t n;
     int hidden;
+    float shift; /* added to w */
     const BurstBf16 *x, *w, *dy, *add;
     const float *rstd;
     BurstBf16 *dx; /* may be add or dy: each element is read and written by one thread */
@@ -227,7 +242,7 @@ static __device__ float along_row(const Back &b, int64_t row, float mean, float 
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
         float x[VEC], w[VEC], dy[VEC];
         load(b.x + row * b.hidden + i, x);
-        load(b.w + i, w);
+        load_weights(b.w + i, b.shift, w);
         load(b.dy + row * b.hidden + i, dy);
         for (int j = 0; j < VEC; j++)
             sum += w[j] * dy[j] * (x[j] - mean), plain += w[j] * dy[j];
@@ -256,7 +271,7 @@ static __device__ void row_back(const Back &b, int64_t row, float r, float mean,
     for (int i = VEC * threadIdx.x; i < b.hidden; i += VEC * BACK_THREADS) {
         float x[VEC], w[VEC], dy[VEC], out[VEC] = {}, sum[VEC];
         load(b.x + row * b.hidden + i, x);
-        load(b.w + i, w);
+        load_weights(b.w + i, b.shift, w);
         load(b.dy + row * b.hidden + i, dy);
         if (b.add)
             load(b.add + row * b.hidden + i, out);
@@ -342,7 +357,7 @@ static __global__ void __launch_bounds__(BACK_THREADS, NARROW_RESIDENT)
     float w[VEC], sum[VEC] = {};
     load_narrow(b.w, b.hidden, w);
     for (int j = 0; j < VEC; j++)
-        part[warp][at + j] = 0;
+        w[j] += b.shift, part[warp][at + j] = 0;
     for (int64_t row = (int64_t)blockIdx.x * BACK_WARPS + warp; row < b.n;) {
         for (int added = 0; added < IN_FLOATS && row < b.n; added++, row += (int64_t)gridDim.x * BACK_WARPS)
             narrow_row_back<FORM>(b, row, w, sum);
@@ -422,7 +437,16 @@ int burst_op_rmsnorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x
                           void *scratch)
 {
     return norm_back<WHOLE>(g, "rmsnorm_back",
-                            Back{n, hidden, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, NULL},
+                            Back{n, hidden, 0, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, NULL},
+                            dw);
+}
+
+int burst_op_rmsnorm_plus_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 *x, const float *rstd,
+                               const BurstBf16 *dy, const BurstBf16 *w, BurstBf16 *dx, bool add, float *dw,
+                               void *scratch)
+{
+    return norm_back<WHOLE>(g, "rmsnorm_plus_back",
+                            Back{n, hidden, 1, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, NULL},
                             dw);
 }
 
@@ -431,7 +455,8 @@ int burst_op_rmsnorm_part_back(BurstGpu *g, int64_t n, int width, const BurstBf1
                                float *d_square, float *dw, void *scratch)
 {
     return norm_back<PART>(g, "rmsnorm_back of parts",
-                           Back{n, width, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, d_square},
+                           Back{n, width, 0, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch,
+                                d_square},
                            dw);
 }
 
@@ -440,6 +465,7 @@ int burst_op_layernorm_back(BurstGpu *g, int64_t n, int hidden, const BurstBf16 
                             void *scratch)
 {
     return norm_back<CENTERED>(g, "layernorm_back",
-                               Back{n, hidden, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch, NULL},
+                               Back{n, hidden, 0, x, w, dy, add ? dx : NULL, rstd, dx, (double *)scratch,
+                                    NULL},
                                dw);
 }
