@@ -234,6 +234,76 @@ static void check_parts(Checker *c, const ModelFields *f)
         diag_error(c->diags, c->model->span, "'norm_bias yes' requires 'norm layernorm' and 'norms before'");
 }
 
+/* A number of `moe` that a family has as its folders' fields say it (of), or as `is` has it. */
+typedef struct ExpertPart {
+    const char *name;
+    size_t at;
+    bool real;
+    size_t of; /* in ExpertFields; 0: no field says it */
+} ExpertPart;
+#define PART(member) #member, offsetof(BurstExperts, member), false
+#define REAL(member) #member, offsetof(BurstExperts, member), true
+#define OF(member) offsetof(ExpertFields, member)
+static const ExpertPart expert_parts[] = {
+    {PART(score), 0},
+    {REAL(eps), 0},
+    {REAL(least), 0},
+    {REAL(scale), OF(scale)},
+    {PART(shared), OF(shared)},
+    {PART(shared_gate), OF(shared)},
+    {PART(groups), OF(groups)},
+    {PART(group_score), OF(groups)},
+    {PART(correction), 0},
+    {PART(router_bias), 0},
+    {PART(bias), 0},
+    {REAL(alpha), OF(alpha)},
+    {REAL(offset), 0},
+    {REAL(limit), OF(limit)},
+};
+#undef PART
+#undef REAL
+#undef OF
+enum { EXPERT_PARTS = countof(expert_parts) };
+
+static double expert_number(const BurstExperts *m, const ExpertPart *p)
+{
+    const char *at = (const char *)m + p->at;
+    return p->real ? *(const double *)at : *(const int *)at;
+}
+
+/* Whether folders of the family may have another number of it: eps only adds to a sum, a gate needs an
+ * expert, what groups are chosen by needs groups. */
+static bool is_free(const BurstExperts *m, const ExpertFields *x, const ExpertPart *p)
+{
+    if (p->at == offsetof(BurstExperts, eps) || p->at == offsetof(BurstExperts, least))
+        return !m->normalize;
+    if (p->at == offsetof(BurstExperts, shared_gate))
+        return !m->shared;
+    if (p->at == offsetof(BurstExperts, group_score))
+        return !m->groups;
+    return p->of && *(const char *const *)(const void *)((const char *)x + p->of);
+}
+
+static void check_expert_part(Checker *c, const ModelFields *f, const Family *family, const ExpertPart *p)
+{
+    const bool one = strcmp(p->name, "scale") == 0 || strcmp(p->name, "alpha") == 0;
+    const double own = expert_number(&family->moe->is, p), needs = one && own <= 0 ? 1 : own,
+                 has = expert_number(&f->m.experts, p);
+    if (is_free(&f->m.experts, family->moe, p) || (has <= needs && has >= needs))
+        return;
+    if (own <= 0)
+        diag_error(c->diags, f->family, "the family %s has no '%s' of that value; remove it", family->type,
+                   p->name);
+    else if (p->at == offsetof(BurstExperts, score))
+        diag_error(c->diags, f->family, "the family %s needs 'score sigmoid'", family->type);
+    else if (p->at == offsetof(BurstExperts, group_score))
+        diag_error(c->diags, f->family, "the family %s needs 'group_score two'", family->type);
+    else if (p->real)
+        diag_error(c->diags, f->family, "the family %s needs '%s %.9g'", family->type, p->name, own);
+    else
+        diag_error(c->diags, f->family, "the family %s needs '%s yes'", family->type, p->name);
+}
+
 static void check_family_experts(Checker *c, const ModelFields *f, const Family *family)
 {
     const BurstExperts *m = &f->m.experts;
@@ -245,13 +315,10 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
         return;
     if (m->activation != BURST_ACTIVATION_SWIGLU)
         diag_error(c->diags, f->family, "the family %s needs experts with 'ffn swiglu'", family->type);
-    if (m->shared)
-        diag_error(c->diags, f->family, "the family %s has no 'shared'", family->type);
-    if (m->score != BURST_SCORE_SOFTMAX || m->scale < 1 || m->scale > 1 || m->eps > 0)
-        diag_error(c->diags, f->family, "the family %s needs 'score softmax', without 'scale' and 'eps'",
-                   family->type);
     if (!family->moe->normalize && !m->normalize)
         diag_error(c->diags, f->family, "the family %s needs 'normalize yes'", family->type);
+    for (int i = 0; i < EXPERT_PARTS; i++)
+        check_expert_part(c, f, family, &expert_parts[i]);
 }
 
 /* Checks that the layers are those of the family's folders. */

@@ -29,6 +29,8 @@ typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
     bool by_heads;
     bool by_experts; /* all experts' in one tensor of three dimensions, the experts' the first */
+    bool transposed; /* a part's rows lie across the tensor, which has as many as a part has columns */
+    bool alternate;  /* rows of the parts take turns */
 } FusedTensor;
 /* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
  * value by the root of layers, by hidden. */
@@ -62,6 +64,16 @@ typedef struct ExpertFields {
     const char *experts, *top, *width, *normalize;
     int absent_experts, absent_top, absent_width;
     bool absent_normalize;
+    /* columns of the shared expert, or of how many experts' columns it is (null: there is none); the weights'
+     * scale; groups; alpha and limit of the activation. NULL: as `is` has it */
+    const char *shared;
+    int absent_shared;
+    bool shared_counts;
+    const char *scale, *groups, *top_groups, *alpha, *limit;
+    int absent_groups, absent_top_groups;
+    double absent_scale, absent_alpha, absent_limit;
+    /* what no field says, but for numbers; alpha and scale 0: 1 */
+    BurstExperts is;
 } ExpertFields;
 /* Another name that transformers takes for a field. */
 typedef struct Alias {
@@ -94,11 +106,14 @@ typedef struct Family {
     bool mrope; /* fields of RoPE by time, height and width, which are one number of text */
     bool scaled_queries; /* reads llama_4_scaling_beta, and no other RoPE than yarn */
     bool always_causal; /* is_causal does not reach its attention */
+    bool sinks; /* heads have a learned one */
+    bool mxfp4; /* folders may have experts' matrices as blocks of 4-bit numbers with scales */
     LayerParts parts; /* in any case */
     const PartField *flags; /* up to a name NULL; NULL: none */
     bool norms_less_one; /* folders have the weights of norms less one */
     /* NULL: rms_norm_eps, hidden_act, partial_rotary_factor, rope_theta, intermediate_size */
     const char *eps_field, *activation_field, *part_field, *theta_field, *ffn_field;
+    const char *turns_field; /* elements of a head that turn, where no part is given; NULL: no field says it */
     const Alias *aliases; /* up to a name NULL; NULL: none */
     const char *activation; /* what that says; NULL: silu */
     int kv_heads, head_dim;

@@ -253,7 +253,8 @@ void config_check_others(Misfits *m, const json_t *config, const Family *family)
     Dropouts dropouts = {0};
     json_object_foreach((json_t *)config, name, value) {
         const struct Neutral *n = find_neutral(family, name);
-        if (config_is_compared(family, name) || is_without_effect(family, name))
+        if (config_is_compared(family, name) || is_without_effect(family, name) ||
+            (strcmp(name, "quantization_config") == 0 && config_is_mxfp4(config)))
             continue;
         if (n)
             check_neutral(m, family, n, value, &dropouts);

@@ -279,6 +279,17 @@ bool safetensors_readable(const StTensor *t)
     return d && d->read;
 }
 
+int safetensors_bytes(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, uint8_t *to)
+{
+    if (first < 0 || count < 0 || first > t->end - t->begin || count > t->end - t->begin - first)
+        return burst_fail(c, BURST_E_PLAN, "%s has no bytes %lld to %lld", t->name, (long long)first,
+                          (long long)(first + count));
+    if (!read_at(t->file->fd, to, (size_t)count, (off_t)(t->file->data_at + t->begin + first)))
+        return burst_fail(c, BURST_E_IO, "cannot read '%s': %s", t->file->path,
+                          errno ? strerror(errno) : "the file is truncated");
+    return BURST_OK;
+}
+
 int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, float *to)
 {
     const struct Dtype *d = find_dtype(t->dtype);

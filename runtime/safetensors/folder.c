@@ -215,13 +215,39 @@ static bool is_told(const HfFolder *f, const char *name)
     return f->map ? json_object_get(f->map, name) != NULL : f->file[0].fd < 0;
 }
 
+/* Blocks and scales in place of a tensor; whether they are there. */
+static bool check_blocks(Misfits *m, const HfFolder *f, const StPlace *place)
+{
+    const Mxfp4 x = mxfp4_of(f, place->name);
+    StPlace blocks = {.dims = 4}, scales = {.dims = 3};
+    if ((!x.blocks && !x.scales) || !mxfp4_shape(place, blocks.shape))
+        return false;
+    if (!x.blocks || !x.scales) {
+        HfEntry *one = x.blocks ? x.blocks : x.scales;
+        if (!one->used)
+            misfit(m, "tensor %s_%s is missing, beside %s", place->name, x.blocks ? "scales" : "blocks",
+                   one->tensor->name);
+        one->used = true;
+        return true;
+    }
+    memcpy(scales.shape, blocks.shape, sizeof *blocks.shape * 3);
+    HfEntry *const entry[] = {x.blocks, x.scales};
+    for (int i = 0; i < 2 && !entry[i]->used; i++) {
+        entry[i]->used = true;
+        check_shape(m, i ? &scales : &blocks, entry[i]->tensor);
+        if (strcmp(entry[i]->tensor->dtype, "U8") != 0)
+            misfit(m, "%s is %s, expected U8", entry[i]->tensor->name, entry[i]->tensor->dtype);
+    }
+    return true;
+}
+
 static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t)
 {
     const StPlace place = tensor_place(p, &f->naming, unit, t);
     HfEntry *e = folder_entry(f, place.name);
     if (e)
         check_entry(m, &place, e);
-    else if (place.part == 0 && !is_told(f, place.name))
+    else if (!check_blocks(m, f, &place) && place.part == 0 && !is_told(f, place.name))
         misfit(m, "tensor %s is missing", place.name);
 }
 

@@ -25,6 +25,49 @@ static void write_parts(FILE *out, const BurstLayer *l)
             l->head_bias ? " head_bias yes;" : "");
 }
 
+/* What no field of config.json says is the family's. */
+static void write_experts(FILE *out, const HfModel *m, const char *activation)
+{
+    static const char *const scores[] = {
+#define X(id, name) name,
+        BURST_SCORE_ROWS(X)
+#undef X
+    };
+    static const char *const group_scores[] = {
+#define X(id, name) name,
+        BURST_GROUP_ROWS(X)
+#undef X
+    };
+    const ExpertFields *x = m->family->moe;
+    const BurstExperts *is = &x->is;
+    fprintf(out, "  moe { experts %lld; top %lld; ffn %s %lld;%s", (long long)m->experts, (long long)m->top,
+            activation, (long long)m->expert_width, m->normalize ? " normalize yes;" : "");
+    if (is->score)
+        fprintf(out, " score %s;", scores[is->score]);
+    if (is->eps > 0 && m->normalize)
+        fprintf(out, " eps %.15g;", is->eps);
+    if (is->least > 0)
+        fprintf(out, " least %.15g;", is->least);
+    if (m->weight_scale < 1 || m->weight_scale > 1)
+        fprintf(out, " scale %.15g;", m->weight_scale);
+    if (m->groups > 1)
+        fprintf(out, " groups %lld; top_groups %lld; group_score %s;", (long long)m->groups,
+                (long long)m->top_groups, group_scores[is->group_score]);
+    if (m->shared_ffn)
+        fprintf(out, " shared %lld;%s",
+                (long long)(x->shared_counts ? m->shared_ffn * m->expert_width : m->shared_ffn),
+                is->shared_gate ? " shared_gate yes;" : "");
+    fprintf(out, "%s%s%s", is->correction ? " correction yes;" : "",
+            is->router_bias ? " router_bias yes;" : "", is->bias ? " bias yes;" : "");
+    if (m->alpha < 1 || m->alpha > 1)
+        fprintf(out, " alpha %.15g;", m->alpha);
+    if (is->offset > 0)
+        fprintf(out, " offset %.15g;", is->offset);
+    if (m->limit > 0)
+        fprintf(out, " limit %.15g;", m->limit);
+    fputs(" }\n  ", out);
+}
+
 static void write_model(FILE *out, const HfModel *m)
 {
     static const char *const activations[] = {
@@ -46,9 +89,7 @@ static void write_model(FILE *out, const HfModel *m)
         fprintf(out, " query_latent %lld;", (long long)m->query_latent);
     fputs(m->parts.layer.latent ? "\n" : "", out);
     if (m->parts.layer.experts)
-        fprintf(out, "  moe { experts %lld; top %lld; ffn %s %lld;%s }\n  ", (long long)m->experts,
-                (long long)m->top, activations[m->parts.layer.activation], (long long)m->expert_width,
-                m->normalize ? " normalize yes;" : "");
+        write_experts(out, m, activations[m->parts.layer.activation]);
     else
         fprintf(out, "  ffn %s %lld; ", activations[m->parts.layer.activation], (long long)m->ffn);
     fprintf(out, "norm %s %.15g; vocab %lld; tied %s;%s%s", m->parts.layer.norm ? "layernorm" : "rmsnorm",
@@ -85,6 +126,8 @@ static void write_masks(FILE *out, const HfModel *m, const Masks *masks)
     }
     if (m->softcap > 0)
         fprintf(out, "  softcap %.15g;\n", m->softcap);
+    if (m->family->sinks)
+        fputs("  sinks learned;\n", out);
     fputs("}\n", out);
 }
 

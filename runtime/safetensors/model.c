@@ -32,6 +32,12 @@ static const Field fields[] = {
     {NULL, WHOLE, AT(top), .experts = true},
     {NULL, WHOLE, AT(expert_width), .experts = true},
     {NULL, FLAG, AT(normalize), .experts = true},
+    {NULL, RANK, AT(shared_ffn), .experts = true},
+    {NULL, REAL, AT(weight_scale), .experts = true},
+    {NULL, WHOLE, AT(groups), .experts = true},
+    {NULL, WHOLE, AT(top_groups), .experts = true},
+    {NULL, REAL, AT(alpha), .experts = true},
+    {NULL, REAL, AT(limit), .experts = true},
     {"vocab_size", WHOLE, AT(vocab)},
     {"rms_norm_eps", REAL, AT(norm_eps)},
     {"tie_word_embeddings", FLAG, AT(tied)},
@@ -100,6 +106,13 @@ HfModel model_of(const BurstPlan *p)
                  .top = p->experts.top,
                  .expert_width = p->experts.width,
                  .normalize = p->experts.normalize,
+                 .shared_ffn = p->experts.shared,
+                 .groups = p->experts.groups ? p->experts.groups : 1,
+                 .top_groups = p->experts.groups ? p->experts.top_groups : 1,
+                 .weight_scale = p->experts.scale,
+                 .alpha = p->experts.alpha,
+                 .limit = p->experts.limit,
+                 .sinks = has_tensor(p, "self_attn.sinks"),
                  .vocab = p->vocab,
                  .norm_eps = p->norm_eps,
                  .softcap = p->softcap,
@@ -110,6 +123,8 @@ HfModel model_of(const BurstPlan *p)
     memcpy(m.scale, p->scale, sizeof m.scale);
     m.family = p->family ? family_named(p->family) : family_with(&m.parts);
     m.family = m.family ? m.family : &families[0];
+    if (m.family->moe && m.family->moe->shared_counts && m.expert_width > 0)
+        m.shared_ffn /= m.expert_width;
     take_ropes(p, &m);
     return m;
 }
@@ -166,6 +181,12 @@ static const char *experts_field_name(const Family *family, const Field *f)
     case offsetof(HfModel, experts): return x->experts;
     case offsetof(HfModel, top): return x->top;
     case offsetof(HfModel, expert_width): return x->width;
+    case offsetof(HfModel, shared_ffn): return x->shared;
+    case offsetof(HfModel, weight_scale): return x->scale;
+    case offsetof(HfModel, groups): return x->groups;
+    case offsetof(HfModel, top_groups): return x->top_groups;
+    case offsetof(HfModel, alpha): return x->alpha;
+    case offsetof(HfModel, limit): return x->limit;
     default: return x->normalize;
     }
 }
@@ -251,10 +272,17 @@ static json_t *latent_default(const HfModel *m, const Field *f)
     return json_integer(f->at == offsetof(HfModel, shared) ? family->shared : family->latent);
 }
 
-static json_t *experts_default(const Family *family, const Field *f)
+static json_t *experts_default(const Family *family, const Field *f, bool null)
 {
     const ExpertFields *x = family->moe;
     switch (f->at) {
+    case offsetof(HfModel, shared_ffn):
+        return null || !x->absent_shared ? json_null() : json_integer(x->absent_shared);
+    case offsetof(HfModel, weight_scale): return json_real(x->absent_scale);
+    case offsetof(HfModel, groups): return json_integer(null ? 1 : x->absent_groups);
+    case offsetof(HfModel, top_groups): return json_integer(null ? 1 : x->absent_top_groups);
+    case offsetof(HfModel, alpha): return json_real(x->absent_alpha);
+    case offsetof(HfModel, limit): return json_real(x->absent_limit);
     case offsetof(HfModel, experts): return json_integer(x->absent_experts);
     case offsetof(HfModel, top): return json_integer(x->absent_top);
     case offsetof(HfModel, expert_width): return json_integer(x->absent_width);
@@ -273,7 +301,7 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
     if (f->at == offsetof(HfModel, head_dim) && m->heads > 0)
         return json_integer((json_int_t)(m->hidden / m->heads));
     if (f->experts)
-        return experts_default(family, f);
+        return experts_default(family, f, null);
     if (f->latent && f->kind == WHOLE)
         return latent_default(m, f);
     switch (f->kind) {
@@ -401,6 +429,13 @@ static void check_experts(Misfits *m, const HfModel *plan, HfModel *there)
     if (!x)
         return;
     there->normalize |= !x->normalize;
+    there->groups += !x->groups, there->top_groups += !x->top_groups;
+    there->weight_scale = x->scale ? there->weight_scale : 1;
+    there->alpha = x->alpha ? there->alpha : 1;
+    if (there->top_groups > there->groups || there->experts % (there->groups ? there->groups : 1))
+        misfit(m, "%s is %lld and %s %lld; only groups that divide %s, which is %lld, are computed",
+               x->groups, (long long)there->groups, x->top_groups, (long long)there->top_groups, x->experts,
+               (long long)there->experts);
     if (there->top > there->experts)
         misfit(m, "%s is %lld; only a number up to %s, which is %lld, is computed", x->top,
                (long long)there->top, x->experts, (long long)there->experts);
@@ -420,8 +455,9 @@ static void read_family(Misfits *m, const json_t *config, const HfModel *plan, H
         misfit(m, "model_type is %s", text);
     if (!there->family)
         there->family = plan ? plan->family : &families[0];
-    const bool can = !plan || (plan->rope.interleaved == there->family->interleaved &&
-                               family_has(there->family, &plan->parts));
+    const bool can = !plan ||
+                     (plan->rope.interleaved == there->family->interleaved &&
+                      plan->sinks == there->family->sinks && family_has(there->family, &plan->parts));
     if (!can)
         misfit(m, "model_type is %s, expected \"%s\"", text, plan->family->type);
     read_parts(m, config, can ? plan : NULL, there);
@@ -459,6 +495,7 @@ bool model_has_field(const Family *f, const char *name)
     found = found || strcmp(name, rope_theta_name(f)) == 0 ||
             (f->part > 0 && strcmp(name, rope_part_name(f)) == 0) ||
             (f->local_theta_field && strcmp(name, f->local_theta_field) == 0) ||
+            (f->turns_field && strcmp(name, f->turns_field) == 0) ||
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);

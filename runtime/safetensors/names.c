@@ -84,18 +84,34 @@ static void experts_name(const char *name, int expert, char out[TENSOR_NAME])
         snprintf(out, TENSOR_NAME, "%s", name);
 }
 
-/* Where the part lies among all parts of its tensor, or of its expert's; *all: the elements of these. */
-static int64_t part_first(const BurstUnit *u, const FusedTensor *fused, int part, int expert, int64_t *all)
+/* Where the part lies among all parts of its tensor, or of its expert's; *all: the elements of these, *parts:
+ * how many there are. */
+static int64_t part_first(const BurstUnit *u, const FusedTensor *fused, int part, int expert, int64_t *all,
+                          int *parts)
 {
     char name[TENSOR_NAME];
     int64_t first = 0;
-    *all = 0;
-    for (int i = 0; i < FUSED_PARTS && fused->part[i]; i++) {
+    *all = *parts = 0;
+    for (int i = 0; i < FUSED_PARTS && fused->part[i]; i++, ++*parts) {
         experts_name(fused->part[i], expert, name);
         first = i == part ? *all : first;
         *all += elements_of(u, name);
     }
     return first;
+}
+
+/* Rows and columns of parts that lie across their tensor, or take turns in it. */
+static void set_turns(StPlace *p, const FusedTensor *fused, const BurstTensor *t, int64_t all, int parts)
+{
+    const bool vector = p->dims == 1;
+    const int64_t row = vector ? 1 : t->cols, rows = all / row, apart = fused->alternate ? parts : 1;
+    p->first = fused->alternate ? p->part : p->first / row;
+    p->run = row;
+    p->stride = fused->transposed ? apart : apart * row;
+    p->step = fused->transposed ? rows : 1;
+    p->first *= fused->transposed ? 1 : row;
+    if (fused->transposed)
+        p->shape[0] = row, p->shape[1] = rows;
 }
 
 StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstTensor *t)
@@ -110,21 +126,25 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
     experts_name(fused ? fused->name : t->name, expert, name);
     full_name(p, n, unit, name, place.name);
     place.run = place.stride = own;
+    place.step = 1;
     if (!fused)
         return place;
     int64_t all;
-    place.first = part_first(u, fused, place.part, expert, &all);
+    int parts;
+    place.first = part_first(u, fused, place.part, expert, &all, &parts);
     if (fused->by_heads) {
         place.first /= p->kv_heads;
         place.run = own / p->kv_heads;
         place.stride = all / p->kv_heads;
     }
     place.shape[0] = vector ? all : all / t->cols;
+    if (fused->transposed || fused->alternate)
+        set_turns(&place, fused, t, all, parts);
     if (!fused->by_experts)
         return place;
-    const int64_t shape[] = {p->experts.experts, place.shape[0], t->cols};
+    const int64_t shape[] = {p->experts.experts, place.shape[0], place.shape[1]};
     memcpy(place.shape, shape, sizeof shape);
-    place.dims = 3;
+    place.dims++;
     place.first += expert * all;
     place.part += expert; /* whatever is not the first */
     return place;
@@ -132,9 +152,9 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
 
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count)
 {
-    const int64_t run = element / place->run, left = (run + 1) * place->run - element;
+    const int64_t run = element / place->run, left = place->step > 1 ? 1 : (run + 1) * place->run - element;
     *count = *count < left ? *count : left;
-    return place->first + run * place->stride + element % place->run;
+    return place->first + run * place->stride + element % place->run * place->step;
 }
 
 const char *head_name(const Naming *n)

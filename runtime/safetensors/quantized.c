@@ -78,6 +78,8 @@ static bool ends_with(const char *name, const char *ending)
 /* A row of a method that has tensors of such a name; -1: there is none. */
 static int row_of(const HfFolder *f, int entry)
 {
+    if (f->family->mxfp4 && ends_with(f->entry[entry].tensor->name, "_blocks"))
+        return -1;
     for (int i = 0; i < METHODS; i++)
         if (methods[i].ending && ends_with(f->entry[entry].tensor->name, methods[i].ending))
             return i;
@@ -104,6 +106,8 @@ bool config_is_quantized(Misfits *m, const json_t *config, const char *folder)
     const bool plain = method && is_plain(folder);
     if (plain && !given(json_object_get(config, "quantization_config")))
         return false; /* what is left is a file beside */
+    if (!plain && config_is_mxfp4(config))
+        return false;
     if (plain)
         misfit_alone(m,
                      "config.json says that the weights are quantized (%s), but none of them is; remove "

@@ -5,6 +5,7 @@
 #include "core/context.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { TIED_BLOCK = 1 << 14 }; /* elements */
 
@@ -37,9 +38,34 @@ static int check_tied(BurstCtx *c, const StTensor *head, int64_t first, const fl
     return BURST_OK;
 }
 
+/* Rows of the plan's that lie across the tensor: those of the run from a row of the tensor's after the other,
+ * of each of which they have a part. */
+static int read_across(BurstCtx *c, const StTensor *t, const StPlace *place, const BurstRun *r, float *to)
+{
+    const int64_t row = r->from / place->run, rows = (r->from + r->count - 1) / place->run - row + 1,
+                  most = (rows - 1) * place->stride + 1;
+    float *part = malloc((size_t)most * sizeof *part);
+    int status = part ? BURST_OK : burst_fail(c, BURST_E_MEMORY, "out of memory to read %s", t->name);
+    for (int64_t col = 0; status == BURST_OK && col < place->run; col++) {
+        const int64_t at = place->first + row * place->stride + col * place->step;
+        status = safetensors_read(c, t, at, most, part);
+        for (int64_t i = 0; status == BURST_OK && i < rows; i++) {
+            const int64_t element = (row + i) * place->run + col - r->from;
+            if (element >= 0 && element < r->count)
+                to[element] = part[i * place->stride];
+        }
+        if (status == BURST_OK)
+            status = check_finite(c, t, at, part, most);
+    }
+    free(part);
+    return status;
+}
+
 static int read_run(BurstCtx *c, const StTensor *t, const StPlace *place, const StTensor *head,
                     const BurstRun *r, float *to)
 {
+    if (place->step > 1)
+        return read_across(c, t, place, r, to);
     for (int64_t done = 0, count; done < r->count; done += count) {
         count = r->count - done;
         const int64_t at = element_at(place, r->from + done, &count);
@@ -57,10 +83,14 @@ static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int uni
         const BurstTensor *t = &u->tensor[i];
         const StPlace place = tensor_place(p, &f->naming, unit, t);
         const float shift = tensor_shift(f->family, t);
-        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL;
+        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL,
+                      *entry = folder_entry(f, place.name);
+        const Mxfp4 blocks = entry ? (Mxfp4){0} : mxfp4_of(f, place.name);
         for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);) {
-            BURST_TRY(read_run(c, folder_entry(f, place.name)->tensor, &place, tied ? tied->tensor : NULL, &r,
-                               param + r.at));
+            if (blocks.blocks)
+                BURST_TRY(mxfp4_read(c, &blocks, &place, tensor_expert(t->name), &r, param + r.at));
+            else
+                BURST_TRY(read_run(c, entry->tensor, &place, tied ? tied->tensor : NULL, &r, param + r.at));
             for (int64_t j = 0; j < r.count; j++)
                 param[r.at + j] -= shift;
         }

@@ -266,7 +266,10 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
     const json_t *inner = block ? json_object_get(json_object_get(config, block), "partial_rotary_factor")
                                 : NULL,
                  *part = given(inner) ? inner : json_object_get(config, rope_part_name(there->family));
-    const double share = given(part) ? json_number_value(part) : there->family->part;
+    const json_t *elements = json_object_get(config, there->family->turns_field);
+    const bool counted = there->family->turns_field && given(elements) && !given(part) && there->head_dim > 0;
+    const double absent = counted ? json_number_value(elements) / (double)there->head_dim : there->family->part,
+                 share = given(part) ? json_number_value(part) : absent;
     const int64_t turns = (int64_t)((double)there->head_dim * share);
     char text[VALUE_TEXT];
     there->rope.interleaved = there->family->interleaved;
@@ -274,10 +277,10 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
         there->rope.rotary = (int)-there->shared;
     if (there->family->part == 0 || !there->head_dim)
         return;
-    value_text(part, text);
+    value_text(counted ? elements : part, text);
     if (!(share > 0 && share <= 1) || turns < 2 || turns % 2)
         misfit(m, "%s is %s; only one that turns an even number of elements is computed",
-               rope_part_name(there->family), text);
+               counted ? there->family->turns_field : rope_part_name(there->family), text);
     else
         there->rope.rotary = turns < there->head_dim ? (int)turns : 0;
 }

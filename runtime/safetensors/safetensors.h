@@ -83,6 +83,8 @@ void safetensors_close(StFile *f);
 bool safetensors_readable(const StTensor *t); /* F32, BF16 and F16 are */
 /* Reads count elements from `first` on as fp32. */
 int safetensors_read(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, float *to);
+/* The same bytes as they are, whatever the dtype. */
+int safetensors_bytes(BurstCtx *c, const StTensor *t, int64_t first, int64_t count, uint8_t *to);
 /* "[4096, 1024]", cut to ST_SHAPE_TEXT. */
 void safetensors_shape(const int64_t *shape, int dims, char text[ST_SHAPE_TEXT]);
 
@@ -96,12 +98,15 @@ typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     int64_t experts, top, expert_width; /* of layer.experts */
+    int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
+    double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
     int64_t sequence; /* of a plan */
     /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
      */
     int64_t value_dim, latent, query_latent, own, shared;
     double norm_eps, softcap, scale[BURST_SCALES];
     bool tied, normalize; /* normalize: the weights of chosen experts */
+    bool sinks;
     LayerParts parts;
     BurstRope rope, local_rope; /* local: of layers with a window, where the family has it by type */
     BurstRopeFactors factors, local_factors; /* of those that are read */
@@ -219,11 +224,11 @@ json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
 /* ---- a plan's tensors under Hugging Face's names ---- */
 /* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
  * lies: it may hold several, of which this is part `part`. `run` elements of the plan's follow each other,
- * the first of them at `first`, those of the next run `stride` further on. */
+ * or are `step` apart, the first of them at `first`, those of the next run `stride` further on. */
 typedef struct StPlace {
     char name[ST_NAME];
     int dims, part;
-    int64_t shape[3], first, run, stride;
+    int64_t shape[4], first, run, stride, step; /* shape: of at most 3; blocks have one more */
 } StPlace;
 /* Names of a folder's tensors: those of the family, but for how they begin, which differs where the text
  * model is a part. */
@@ -243,6 +248,7 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
  * there. */
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
 const char *head_name(const Naming *n); /* of the head's matrix */
+
 
 /* ---- what an export takes over of the folder that its weights came from (export/carry.c) ---- */
 bool copy_bytes(int from, off_t from_at, int to, off_t to_at, off_t bytes);
@@ -294,6 +300,19 @@ void folder_close(HfFolder *f);
 HfEntry *folder_entry(const HfFolder *f, const char *name); /* NULL: it has none */
 const BurstTensor *tied_tensor(
     const BurstPlan *p); /* the embedding, which a tied model has as its head too; NULL */
+
+/* ---- MXFP4 (mxfp4.c): experts' matrices as blocks of 4-bit numbers, each block with a scale ---- */
+enum { MXFP4_BLOCK = 32 };
+typedef struct Mxfp4 {
+    HfEntry *blocks, *scales;
+} Mxfp4; /* of one tensor of a folder; NULL: none */
+Mxfp4 mxfp4_of(const HfFolder *f, const char *name);
+/* "[32, 5760, 90, 16]" and without the last, as the tensor at this place would have them; false: none can. */
+bool mxfp4_shape(const StPlace *place, int64_t shape[4]);
+/* Reads a run of the plan's tensor, of which `expert` is the expert. */
+int mxfp4_read(BurstCtx *c, const Mxfp4 *m, const StPlace *place, int expert, const BurstRun *r, float *to);
+/* Whether config.json says so of a type whose folders are read so. */
+bool config_is_mxfp4(const json_t *config);
 
 /* ---- what must be done with a folder first (foreign.c, quantized.c): each is the one misfit then ---- */
 enum { FOREIGN_BEGIN = 64, FOLDER_HINT = 512 };

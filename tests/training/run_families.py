@@ -28,6 +28,7 @@ from runner import require  # noqa: E402
 
 SEQUENCE = 64
 LOSS, GRADIENT = 1e-6, 1e-4  # relative, fp32 on the host against float64
+APART = 1e-4  # scores of experts, the last chosen and the next
 LAYOUTS = {"one": (1, emitted.layout(1, 1, "ring", "keys", "contiguous")),  # ranks, their layout
            "ring": (4, emitted.layout(1, 4, "ring", "keys", "zigzag")),
            "ulysses": (4, emitted.layout(1, 4, "ulysses", "keys", "contiguous")),
@@ -166,6 +167,16 @@ CASES = {  # name: class, its configuration
     "mixtral": ("Mixtral", dict(num_local_experts=4, num_experts_per_tok=2, sliding_window=16, head_dim=16)),
     "granitemoe": ("GraniteMoe", dict(num_local_experts=6, num_experts_per_tok=3, embedding_multiplier=12.0, residual_multiplier=0.22,
                                       attention_multiplier=0.3, logits_scaling=4.0)),
+    "qwen2_moe": ("Qwen2Moe", dict(EXPERTS, moe_intermediate_size=40, shared_expert_intermediate_size=56, num_experts_per_tok=3)),
+    "qwen2_moe_normed": ("Qwen2Moe", dict(EXPERTS, moe_intermediate_size=40, shared_expert_intermediate_size=48, norm_topk_prob=True,
+                                          qkv_bias=False)),
+    "gpt_oss": ("GptOss", dict(num_local_experts=8, num_experts_per_tok=2, intermediate_size=32, head_dim=16, sliding_window=16,
+                               rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                                    original_max_position_embeddings=16, truncate=False), swiglu_limit=0.3)),
+    "gpt_oss_plain": ("GptOss", dict(rope("default", 10000.0), num_local_experts=4, num_experts_per_tok=3, intermediate_size=48, head_dim=32,
+                                     attention_bias=False, layer_types=TYPES[::-1], sliding_window=16)),
+    "minimax_m2": ("MiniMaxM2", dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=40, head_dim=16,
+                                     rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -174,7 +185,8 @@ QWEN_IDS = dict(image_token_id=250, video_token_id=251, vision_start_token_id=25
 WHOLES = {"Gemma3": dict(vision_config=EYE, mm_tokens_per_image=4, boi_token_index=248, eoi_token_index=249, image_token_index=250),
           "Mistral3": dict(vision_config=dict(EYE, model_type="pixtral", head_dim=8), image_token_index=10, tie_word_embeddings=False),
           "Qwen2_5_VL": dict(vision_config=dict(QWEN_EYE, fullatt_block_indexes=[0]), **QWEN_IDS),
-          "Qwen3VL": dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16, deepstack_visual_indexes=[0]), **QWEN_IDS)}
+          **{name: dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16, deepstack_visual_indexes=[0]), **QWEN_IDS)
+             for name in ("Qwen3VL", "Qwen3VLMoe")}}
 MROPE = rope("default", 1e6, mrope_section=[2, 3, 3])
 PARTS = {  # name: the larger model, the text model's class, its configuration
     "gemma3_part": ("Gemma3", "Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES)),
@@ -184,6 +196,7 @@ PARTS = {  # name: the larger model, the text model's class, its configuration
         beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
     "qwen2_5_vl_part": ("Qwen2_5_VL", "Qwen2", MROPE),
     "qwen3_vl_part": ("Qwen3VL", "Qwen3", dict(MROPE, head_dim=16)),
+    "qwen3_vl_moe_part": ("Qwen3VLMoe", "Qwen3Moe", dict(MROPE, **EXPERTS, head_dim=16, moe_intermediate_size=40)),
 }
 # a plan's tensors of a layer, in its order; those that a model has
 LAYER = ["input_layernorm.weight", "input_layernorm.bias",
@@ -193,8 +206,10 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
          "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias",
-         "mlp.router.weight", *(f"mlp.experts.{i}.{x}_proj.weight" for i in range(8) for x in ("gate", "up")),
-         *(f"mlp.experts.{i}.down_proj.weight" for i in range(8)), "mlp.output_norm.weight"]
+         *(f"mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")), "mlp.shared_expert_gate.weight", "mlp.router.weight",
+         *(f"mlp.experts.{i}.{x}_proj.{part}" for part, several in (("weight", (("gate", "up"), ("down",))), ("bias", (("gate", "up"), ("down",))))
+           for names in several for i in range(8) for x in names),
+         "mlp.router.bias", "mlp.router.correction", "mlp.output_norm.weight", "self_attn.sinks"]
 AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}, "GraniteMoeHybrid": {
@@ -226,13 +241,15 @@ def split_latent(name, gradient, config):
     return [(name, gradient)]
 
 
-def split_experts(name, gradient):
-    """The same of the matrices of experts, each of which is a plan's tensor."""
-    layer = re.match(r"model\.layers\.\d+\.", name)[0]
-    if name.endswith("experts.down_proj"):
-        return [(f"{layer}mlp.experts.{i}.down_proj.weight", g) for i, g in enumerate(gradient)]
-    return [(f"{layer}mlp.experts.{i}.{part}_proj.weight", g)
-            for i, both in enumerate(gradient) for part, g in zip(("gate", "up"), both.chunk(2))]
+def split_experts(name, gradient, turned):
+    """The same of the matrices of experts, each of which is a plan's tensor. turned: they are transposed, gate and up in turns."""
+    layer, kind = re.match(r"model\.layers\.\d+\.", name)[0], "bias" if name.endswith("_bias") else "weight"
+    if turned and kind == "weight":
+        gradient = gradient.transpose(1, 2)
+    if "experts.down_proj" in name:
+        return [(f"{layer}mlp.experts.{i}.down_proj.{kind}", g) for i, g in enumerate(gradient)]
+    return [(f"{layer}mlp.experts.{i}.{part}_proj.{kind}", g) for i, both in enumerate(gradient)
+            for part, g in zip(("gate", "up"), (both[::2], both[1::2]) if turned else both.chunk(2))]
 
 
 def split(kind, name, gradient, shape, config):
@@ -240,7 +257,7 @@ def split(kind, name, gradient, shape, config):
     if hasattr(config, "kv_lora_rank"):
         return split_latent(name, gradient, config)
     if ".experts." in name:
-        return split_experts(name, gradient)
+        return split_experts(name, gradient, kind == "GptOss")
     name = re.sub(r"(mlp\.gate|block_sparse_moe\.router)\.weight", "mlp.router.weight", name)
     name = name.replace(PREFIX.get(kind, "model.layers."), "model.layers.")
     for theirs, ours in NAMES.get(kind, {}).items():
@@ -259,6 +276,16 @@ def split(kind, name, gradient, shape, config):
         if f".{whole}." in name:
             return [(name.replace(whole, part), g) for part, g in zip(parts, gradient.split([rows[part.removeprefix("mlp.")] for part in parts]))]
     return [(name, gradient)]
+
+
+def run_weights_tensors(folder):
+    import safetensors.torch
+    return {name: value for path in folder.glob("*.safetensors") for name, value in safetensors.torch.load_file(path).items()}
+
+
+def corrected(name):
+    """A plan's name of a buffer that corrects scores."""
+    return re.match(r"model\.layers\.\d+\.", name)[0] + "mlp.router.correction"
 
 
 def filled(rope, longest):
@@ -294,6 +321,7 @@ class Case:
         if "Mistral" in self.whole:
             text["model_type"] = {"Mistral": "mistral", "Ministral3": "ministral3"}[kind]
         config = config(text_config=text, **WHOLES[self.whole])
+        config._experts_implementation = config.text_config._experts_implementation = "eager"  # others refuse float64
         return getattr(transformers, self.whole + "ForConditionalGeneration")(config), config.text_config
 
     def model(self, kind, more):
@@ -314,21 +342,57 @@ class Case:
             config._experts_implementation = "eager"  # others refuse float64
         return getattr(transformers, random_exports.model_class(kind))(config), config
 
+    def draw(self, kind, more, seed):
+        """A random model: norms, biases and corrections of scores too."""
+        import torch
+        torch.manual_seed(seed)
+        model, config = self.model(kind, more)
+        for weight in model.parameters():
+            if weight.dim() == 1 or not weight.any():
+                weight.data += 0.2 * torch.randn_like(weight)
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):
+                buffer.data += 0.1 * torch.randn_like(buffer)
+        (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
+        return model, config
+
+    def draw_apart(self, kind, more):
+        """One whose experts no rounding chooses otherwise."""
+        seed = sum(map(ord, self.name))
+        while True:
+            model, config = self.draw(kind, more, seed)
+            if self.gap(model) > APART:
+                return model.float(), config
+            seed += 1
+
+    def gap(self, model):
+        """The least distance from a chosen score to the next."""
+        import torch
+        gaps, topk = [1.0], torch.topk
+
+        def watched(x, k, *others, **named):
+            if x.dim() > 1 and k < x.shape[-1] and x.is_floating_point():
+                best = topk(x.detach(), k + 1, dim=-1).values
+                gaps.append((best[..., k - 1] - best[..., k]).min().item())
+            return topk(x, k, *others, **named)
+        torch.topk = watched
+        try:
+            model = model.double()
+            self.reference().loss(model.eval() if self.whole else model.train(), self.folder / "text.bin", SEQUENCE)
+        finally:
+            torch.topk = topk
+        return min(gaps)
+
     def make(self):
         """start, text.bin, gradients and loss by transformers."""
         import torch
         kind, more = self.case
-        torch.manual_seed(sum(map(ord, self.name)))
-        model, config = self.model(kind, more)
-        for weight in model.parameters():
-            if weight.dim() == 1:
-                weight.data += 0.2 * torch.randn_like(weight)
+        model, config = self.draw_apart(kind, more)
         model.save_pretrained(self.folder / "start", max_shard_size="200KB")
         if self.described:
             import described_code
             described_code.write(kind, self.folder / "start")
         self.make_tokenizer()
-        (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
         part = run_weights.NORM if kind == "Qwen3" else ""
         part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in model.named_parameters()) else part
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -341,6 +405,7 @@ class Case:
         self.loss = value.item()
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
                           for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)}
+        self.gradients |= {corrected(n): [0.0] * buffer.numel() for n, buffer in model.named_buffers() if n.endswith("correction_bias")}
         layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]
@@ -437,6 +502,44 @@ class Case:
             text = told(name)
             require(text == "" if auto_map else f"transformers has no {kind}ForCausalLM" in text, f"{self.name}: auto_map {auto_map}: {text}")
 
+    def check_mxfp4(self, program):
+        """A folder of MXFP4 blocks is what transformers makes of them; an export of it has plain weights."""
+        import safetensors.torch
+        import torch
+        import transformers
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+        start, packed, dense, after = (self.folder / name for name in ("start", "packed", "dense", "after_packed"))
+        tensors = run_weights_tensors(start)
+        model = transformers.AutoModelForCausalLM.from_pretrained(start)
+        for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+            experts, columns, rows = tensors.pop(name).shape
+            blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
+            scales = torch.randint(120, 126, (experts, rows, columns // 32), dtype=torch.uint8)
+            tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            model.get_parameter(name).data = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16).float()
+        model.save_pretrained(dense)
+        packed.mkdir()
+        config = json.loads((start / "config.json").read_text())
+        config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+        (packed / "config.json").write_text(json.dumps(config))
+        safetensors.torch.save_file(tensors, packed / "model.safetensors", {"format": "pt"})
+        text = self.programs.imported(packed).replace('"packed"', '"start"')
+        require(text.replace(str(packed), str(start)) == self.programs.imported(start), f"{self.name}: MXFP4 is imported as {text}")
+        wanted = self.loss_of(dense)
+        is_ = self.run(program, "--weights", packed, "--steps", 1)
+        print(f"{self.name}, MXFP4: loss {is_:.7f}, relative difference {abs(is_ / wanted - 1):.1e}", flush=True)
+        require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from MXFP4, {wanted} of what transformers makes of it")
+        self.programs.run(program, "--weights", packed, "--steps", 0, "--export", after)
+        require("quantization_config" not in json.loads((after / "config.json").read_text()), f"{self.name}: the export says that it is quantized")
+        there = run_weights_tensors(after)
+        for name, value in model.state_dict().items():
+            require(torch.equal(there[name], value.bfloat16()), f"{self.name}: {name} of the export is not what MXFP4 had")
+        del tensors[next(name for name in tensors if name.endswith("_scales"))]
+        safetensors.torch.save_file(tensors, packed / "model.safetensors", {"format": "pt"})
+        told = runner.run([program, "--quiet", "--data", self.programs.data, "--weights", packed, "--steps", 0], 60, self.programs.environment,
+                          status=2).stderr
+        require("_scales is missing, beside" in told, f"{self.name}: without scales it is told: {told}")
+
     def reference(self):
         import reference_transformers
         return reference_transformers
@@ -494,6 +597,8 @@ class Case:
             require(abs(is_ / wanted - 1) <= LOSS, f"{self.name}: loss {is_} from what {name} wrote, {wanted} in transformers")
             if self.described:
                 self.check_code(program)
+            if self.name == "gpt_oss":
+                self.check_mxfp4(program)
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 

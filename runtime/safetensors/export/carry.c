@@ -139,8 +139,9 @@ void carry_say(const char *folder, const char *source, json_t *config, const Fam
 /* Fields about the tensors' files or the program that wrote the folder. */
 static bool is_of_source(const char *name)
 {
-    static const char *const names[] = {"torch_dtype",   "dtype",        "transformers_version",
-                                        "_name_or_path", "name_or_path", "_commit_hash"};
+    static const char *const names[] = {"torch_dtype",        "dtype",        "transformers_version",
+                                        "_name_or_path",      "name_or_path", "_commit_hash",
+                                        "quantization_config"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(name, names[i]) == 0)
             return true;

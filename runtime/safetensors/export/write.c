@@ -67,6 +67,14 @@ static int64_t place_elements(const StPlace *p)
     return elements;
 }
 
+/* Corrections of scores are fp32 in any folder: transformers keeps them so. */
+static int dtype_of(const Export *o, const BurstTensor *t)
+{
+    return strcmp(t->name, "mlp.router.correction") == 0 ? BURST_F32 : o->dtype;
+}
+
+static int64_t size_of(const Export *o, const BurstTensor *t) { return dtype_of(o, t) == BURST_F32 ? 4 : 2; }
+
 /* The entry of the first part, which has a place. */
 static const Entry *first_part(const BurstPlan *p, const Export *o, int unit, const StPlace *place)
 {
@@ -83,7 +91,7 @@ static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes, in
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
             const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
             const StPlace place = tensor_place(p, &o->naming, unit, t);
-            const int64_t whole = place_elements(&place) * o->size;
+            const int64_t whole = place_elements(&place) * size_of(o, t);
             if (place.part) {
                 const Entry *first = first_part(p, o, unit, &place);
                 o->entry[o->entries++] = (Entry){unit, first->file, place.part, t, first->begin};
@@ -120,8 +128,8 @@ static json_t *facts_of(const char *dtype, const int64_t *shape, int dims, int64
 
 static json_t *facts_of_entry(const Export *o, const Entry *e, const StPlace *place)
 {
-    return facts_of(o->dtype == BURST_F32 ? "F32" : "BF16", place->shape, place->dims, e->begin,
-                    e->begin + place_elements(place) * o->size);
+    return facts_of(dtype_of(o, e->tensor) == BURST_F32 ? "F32" : "BF16", place->shape, place->dims, e->begin,
+                    e->begin + place_elements(place) * size_of(o, e->tensor));
 }
 
 /* How many of those beside are in the file. */
@@ -498,15 +506,41 @@ static bool write_elements(int fd, int dtype, const float *from, float shift, in
     return true;
 }
 
+/* Rows of the plan's that lie across the folder's tensor: neighbours among them at once, where other parts'
+ * rows do not stand between them. */
+static bool write_across(const StPlace *place, const BurstRun *r, const float *from, float shift, off_t begin,
+                         int fd, int dtype)
+{
+    const int64_t row = r->from / place->run, end = (r->from + r->count - 1) / place->run + 1,
+                  size = dtype == BURST_F32 ? 4 : 2;
+    float *part = malloc((size_t)(end - row) * sizeof *part);
+    bool written = part != NULL;
+    for (int64_t col = 0; written && col < place->run; col++) {
+        const int64_t first = row + (row * place->run + col < r->from),
+                      last = end - ((end - 1) * place->run + col >= r->from + r->count);
+        for (int64_t i = first; i < last; i++)
+            part[i - first] = from[i * place->run + col - r->from];
+        const int64_t each = place->stride == 1 ? last - first : 1;
+        for (int64_t i = first; written && i < last; i += each)
+            written = write_elements(fd, dtype, part + i - first, shift, each,
+                                     begin + (place->first + i * place->stride + col * place->step) * size);
+    }
+    free(part);
+    return written;
+}
+
 /* A run of the plan's tensor where the folder's has it. begin: of the folder's tensor in the file. */
-static bool write_run(const Export *o, const StPlace *place, const BurstRun *r, const float *from,
-                      float shift, off_t begin, int fd)
+static bool write_run(const StPlace *place, const BurstRun *r, const float *from, float shift, off_t begin,
+                      int fd, int dtype)
 {
     bool written = true;
+    if (place->step > 1)
+        return write_across(place, r, from, shift, begin, fd, dtype);
     for (int64_t done = 0, count; written && done < r->count; done += count) {
         count = r->count - done;
         const int64_t at = element_at(place, r->from + done, &count);
-        written = write_elements(fd, o->dtype, from + done, shift, count, begin + at * o->size);
+        written = write_elements(fd, dtype, from + done, shift, count,
+                                 begin + at * (dtype == BURST_F32 ? 4 : 2));
     }
     return written;
 }
@@ -521,7 +555,7 @@ static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeight
     bool written = true;
     for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) &&
                            burst_next_run(p, c->rank, u, e->tensor, &r);)
-        written = write_run(o, &place, &r, w->param[e->unit] + r.at, shift, begin, fd);
+        written = write_run(&place, &r, w->param[e->unit] + r.at, shift, begin, fd, dtype_of(o, e->tensor));
     return written;
 }
 
