@@ -875,6 +875,7 @@ const Family families[] = {
     {.type = "qwen3_vl_moe_text",
      .architecture = "Qwen3VLMoeForConditionalGeneration",
      .part_only = true,
+     .either_way = true,
      .mrope = true,
      .parts = {.qk_norm = true, .layer = {.experts = 1}},
      .flags = attention_bias,

@@ -107,6 +107,7 @@ typedef struct Family {
     bool scaled_queries; /* reads llama_4_scaling_beta, and no other RoPE than yarn */
     bool always_causal; /* is_causal does not reach its attention */
     bool sinks; /* heads have a learned one */
+    bool either_way; /* folders have transposed tensors as they are, too: transformers tells by the shapes */
     bool mxfp4; /* folders may have experts' matrices as blocks of 4-bit numbers with scales */
     LayerParts parts; /* in any case */
     const PartField *flags; /* up to a name NULL; NULL: none */

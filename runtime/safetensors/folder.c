@@ -269,8 +269,21 @@ static bool is_computed(const Family *f, const char *name)
     return found;
 }
 
-/* Finds the naming of its tensors from the embedding's name. */
-static void find_naming(HfFolder *f)
+/* Whether experts' matrices are as products have them, of a family that may have them transposed too: up is
+ * [experts][2 * width][hidden] then, down [experts][hidden][width]. */
+static bool is_straight(const HfFolder *f)
+{
+    char up[ST_NAME], down[ST_NAME];
+    const char *prefix = f->naming.prefix ? f->naming.prefix : "model.";
+    snprintf(up, sizeof up, "%slayers.0.mlp.experts.gate_up_proj", prefix);
+    snprintf(down, sizeof down, "%slayers.0.mlp.experts.down_proj", prefix);
+    const HfEntry *x = folder_entry(f, up), *y = folder_entry(f, down);
+    return f->family->either_way && x && y && x->tensor->dims == 3 && y->tensor->dims == 3 &&
+           x->tensor->shape[2] == y->tensor->shape[1] && x->tensor->shape[1] == 2 * y->tensor->shape[2];
+}
+
+/* By the embedding's name. */
+static void find_prefix(HfFolder *f)
 {
     char name[ST_NAME];
     for (f->way = NAMINGS - 1; f->way > 0; f->way--) {
@@ -280,6 +293,13 @@ static void find_naming(HfFolder *f)
             return;
     }
     f->naming = naming_of(f->family, 0);
+}
+
+static void find_naming(HfFolder *f)
+{
+    find_prefix(f);
+    if (is_straight(f))
+        f->naming = naming_of(f->family, f->way += NAMINGS);
 }
 
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }

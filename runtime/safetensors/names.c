@@ -27,7 +27,7 @@ Naming naming_of(const Family *f, int way)
         {"model.language_model.", NULL},
         {"language_model.model.", "language_model." ST_HEAD},
     };
-    return (Naming){f, ways[way].prefix, ways[way].head};
+    return (Naming){f, ways[way % NAMINGS].prefix, ways[way % NAMINGS].head, way >= NAMINGS};
 }
 
 /* With the beginning that the folder has. */
@@ -101,16 +101,17 @@ static int64_t part_first(const BurstUnit *u, const FusedTensor *fused, int part
 }
 
 /* Rows and columns of parts that lie across their tensor, or take turns in it. */
-static void set_turns(StPlace *p, const FusedTensor *fused, const BurstTensor *t, int64_t all, int parts)
+static void set_turns(StPlace *p, const FusedTensor *fused, bool transposed, const BurstTensor *t,
+                      int64_t all, int parts)
 {
     const bool vector = p->dims == 1;
     const int64_t row = vector ? 1 : t->cols, rows = all / row, apart = fused->alternate ? parts : 1;
     p->first = fused->alternate ? p->part : p->first / row;
     p->run = row;
-    p->stride = fused->transposed ? apart : apart * row;
-    p->step = fused->transposed ? rows : 1;
-    p->first *= fused->transposed ? 1 : row;
-    if (fused->transposed)
+    p->stride = transposed ? apart : apart * row;
+    p->step = transposed ? rows : 1;
+    p->first *= transposed ? 1 : row;
+    if (transposed)
         p->shape[0] = row, p->shape[1] = rows;
 }
 
@@ -138,8 +139,9 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
         place.stride = all / p->kv_heads;
     }
     place.shape[0] = vector ? all : all / t->cols;
-    if (fused->transposed || fused->alternate)
-        set_turns(&place, fused, t, all, parts);
+    const bool transposed = fused->transposed && !n->straight;
+    if (transposed || fused->alternate)
+        set_turns(&place, fused, transposed, t, all, parts);
     if (!fused->by_experts)
         return place;
     const int64_t shape[] = {p->experts.experts, place.shape[0], place.shape[1]};

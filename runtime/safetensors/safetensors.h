@@ -236,8 +236,9 @@ typedef struct Naming {
     const Family *family;
     const char *prefix; /* in place of "model."; NULL: that */
     const char *head;   /* in place of the family's head; NULL: that */
+    bool straight; /* tensors that the family has transposed are not */
 } Naming;
-/* The k-th way that parts are named, up to NAMINGS; 0: text models. */
+/* The k-th way that parts are named, up to NAMINGS; 0: text models. NAMINGS more: straight. */
 enum { NAMINGS = 3 };
 Naming naming_of(const Family *f, int way);
 /* What a folder's elements are more than a plan's: where it has weights of norms less one, -1. */
