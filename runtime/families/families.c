@@ -303,7 +303,7 @@ static const char *const minimax_m2_unread[] = {"attn_type_list",
                                                 "shared_intermediate_size",
                                                 "shared_moe_mode",
                                                 "mlp_intermediate_size",
-                                                
+
                                                 "layernorm_full_attention_beta",
                                                 "layernorm_linear_attention_beta",
                                                 "layernorm_mlp_beta",

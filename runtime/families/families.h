@@ -114,7 +114,8 @@ typedef struct Family {
     bool norms_less_one; /* folders have the weights of norms less one */
     /* NULL: rms_norm_eps, hidden_act, partial_rotary_factor, rope_theta, intermediate_size */
     const char *eps_field, *activation_field, *part_field, *theta_field, *ffn_field;
-    const char *turns_field; /* elements of a head that turn, where no part is given; NULL: no field says it */
+    const char
+        *turns_field; /* elements of a head that turn, where no part is given; NULL: no field says it */
     const Alias *aliases; /* up to a name NULL; NULL: none */
     const char *activation; /* what that says; NULL: silu */
     int kv_heads, head_dim;

@@ -40,8 +40,7 @@ bool mxfp4_shape(const StPlace *place, int64_t shape[4])
 /* A row of the matrices: so many columns. */
 static void dequantize(const uint8_t *block, const uint8_t *scale, int64_t columns, float *to)
 {
-    static const float number[16] = {0,  0.5f,  1,  1.5f,  2,  3,  4,  6,
-                                     -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static const float number[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     for (int64_t i = 0; i < columns; i++)
         to[i] = ldexpf(number[(block[i / 2] >> i % 2 * 4) & 15], scale[i / MXFP4_BLOCK] - 127);
 }
@@ -65,8 +64,9 @@ int mxfp4_read(BurstCtx *c, const Mxfp4 *m, const StPlace *place, int expert, co
                   first = place->first - expert * rows * columns + expert * rows;
     float *row = malloc((size_t)columns * sizeof *row);
     uint8_t *bytes = malloc((size_t)columns);
-    int status = row && bytes ? BURST_OK
-                              : burst_fail(c, BURST_E_MEMORY, "out of memory to read %s", m->blocks->tensor->name);
+    int status = row && bytes
+                     ? BURST_OK
+                     : burst_fail(c, BURST_E_MEMORY, "out of memory to read %s", m->blocks->tensor->name);
     for (int64_t done = 0, count; status == BURST_OK && done < r->count; done += count) {
         const int64_t at = r->from + done, from = at % columns;
         count = columns - from < r->count - done ? columns - from : r->count - done;

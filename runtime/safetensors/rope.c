@@ -268,7 +268,8 @@ static void read_part(Misfits *m, const json_t *config, const char *block, HfMod
                  *part = given(inner) ? inner : json_object_get(config, rope_part_name(there->family));
     const json_t *elements = json_object_get(config, there->family->turns_field);
     const bool counted = there->family->turns_field && given(elements) && !given(part) && there->head_dim > 0;
-    const double absent = counted ? json_number_value(elements) / (double)there->head_dim : there->family->part,
+    const double absent = counted ? json_number_value(elements) / (double)there->head_dim
+                                  : there->family->part,
                  share = given(part) ? json_number_value(part) : absent;
     const int64_t turns = (int64_t)((double)there->head_dim * share);
     char text[VALUE_TEXT];

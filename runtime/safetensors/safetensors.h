@@ -250,7 +250,6 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
 const char *head_name(const Naming *n); /* of the head's matrix */
 
-
 /* ---- what an export takes over of the folder that its weights came from (export/carry.c) ---- */
 bool copy_bytes(int from, off_t from_at, int to, off_t to_at, off_t bytes);
 bool is_carried(const char *name, bool code); /* whether a file of that name is */

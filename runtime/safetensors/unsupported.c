@@ -5,8 +5,8 @@
 #include <string.h>
 
 #define EXPERTS \
-    "is a mixture of experts", \
-        "of these, qwen3_moe, qwen2_moe, olmoe, mixtral, granitemoe, gpt_oss and minimax_m2 are computed (`moe`)"
+    "is a mixture of experts", "of these, qwen3_moe, qwen2_moe, olmoe, mixtral, granitemoe, gpt_oss and " \
+                               "minimax_m2 are computed (`moe`)"
 #define RECURRENT \
     "has recurrent layers", "layers with a state (Mamba, RWKV, gated delta rule) are not computed"
 #define CONVOLUTION "has convolution layers", "layers of convolutions are not computed"
