@@ -948,12 +948,12 @@ static const char gemma3_absent[] =
     "\"num_attention_heads\": 8, \"vocab_size\": 262208, \"max_position_embeddings\": 131072}";
 
 const Whole wholes[] = {
-    {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true, gemma3_absent},
-    {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, NULL},
-    {"mistral3", "Mistral3ForConditionalGeneration", "ministral3", true, NULL},
-    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, NULL},
-    {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, NULL},
-    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", false, NULL},
+    {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true, gemma3_absent, false},
+    {"mistral3", "Mistral3ForConditionalGeneration", "mistral", true, NULL, false},
+    {"mistral3", "Mistral3ForConditionalGeneration", "ministral3", true, NULL, false},
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, NULL, false},
+    {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, NULL, false},
+    {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", false, NULL, true},
     {0},
 };
 

@@ -159,6 +159,7 @@ typedef struct Whole {
     const char *type, *architecture, *part; /* part: model_type of the text model */
     bool tied; /* where no field says it, and there is no head beside the embedding */
     const char *absent; /* JSON: fields that published text_configs leave out; NULL: none */
+    bool outer; /* text_config does not say whether weights are tied, whatever it has */
 } Whole;
 extern const Whole wholes[]; /* up to a type NULL */
 extern const Family families[];

@@ -40,6 +40,8 @@ static bool is_tied(const Whole *w, const json_t *config, const json_t *part, bo
 {
     const json_t *outer = json_object_get(config, "tie_word_embeddings"),
                  *inner = json_object_get(part, "tie_word_embeddings");
+    if (w->outer)
+        return json_is_true(outer);
     if (json_is_true(inner) || json_is_boolean(outer))
         return json_is_true(inner) || json_is_true(outer);
     return w->tied && !head;
