@@ -113,7 +113,7 @@ bool has_value(const Checker *c, const char *name, int n)
         {m->layer.experts, " logits expert_gate_up "},
         {m->experts.shared > 0, " shared_gate_up "},
         {m->experts.shared_gate, " shared_logit "},
-        {!m->layer.experts, " gate_up "},
+        {!m->layer.experts || m->kinds > 1, " gate_up "},
     };
     const char *const of = arena_copy(c->arena, name, (size_t)n);
     bool has = saves(saved_most(), of);

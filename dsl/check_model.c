@@ -82,27 +82,27 @@ void check_declarations(Checker *c, AstList items)
 }
 
 /* ---- the model ---- */
-bool take_ffn(Checker *c, const Ast *s, const Field *f, int *activation, int *columns)
+/* `ACTIVATION WIDTH`, up to the end of the statement. */
+static bool cursor_ffn(Cursor *u, const Field *f, int *activation, int *columns)
 {
     static const char *const kinds[] = {
 #define X(id, name) name,
         BURST_ACTIVATION_ROWS(X)
 #undef X
     };
-    Cursor u = cursor_of(c, s);
     int64_t width;
-    const int kind = cursor_choice(&u, kinds, countof(kinds));
-    if (kind < 0 || !cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &width) || !cursor_end(&u))
+    const int kind = cursor_choice(u, kinds, countof(kinds));
+    if (kind < 0 || !cursor_whole(u, (int64_t)f->lo, (int64_t)f->hi, &width) || !cursor_end(u))
         return false;
     *activation = kind;
     *columns = (int)width;
     return true;
 }
 
-static void take_model_ffn(Checker *c, const Ast *s, const Field *f, void *to)
+bool take_ffn(Checker *c, const Ast *s, const Field *f, int *activation, int *columns)
 {
-    Model *m = to;
-    take_ffn(c, s, f, &m->layer.activation, &m->ffn);
+    Cursor u = cursor_of(c, s);
+    return cursor_ffn(&u, f, activation, columns);
 }
 
 static void take_norm(Checker *c, const Ast *s, const Field *f, void *to)
@@ -150,9 +150,19 @@ typedef struct RopeLayers {
     BurstRope rope;
     Span span;
 } RopeLayers;
+/* The layers that have a part; given false: those that nothing else is given for. */
+typedef struct LayerRange {
+    int64_t first, last;
+    Span span;
+} LayerRange;
+typedef struct PartLayers {
+    bool given;
+    Vec(LayerRange) ranges;
+} PartLayers;
 typedef struct ModelFields {
     Model m;
     Vec(RopeLayers) ropes;
+    PartLayers ffn_layers, moe_layers;
     int rotary;
     bool interleaved, alone; /* alone: only attention, for a library */
     Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent, ffn;
@@ -307,7 +317,9 @@ static void check_expert_part(Checker *c, const ModelFields *f, const Family *fa
 static void check_family_experts(Checker *c, const ModelFields *f, const Family *family)
 {
     const BurstExperts *m = &f->m.experts;
-    if (family->parts.layer.experts != f->m.layer.experts)
+    if (family->moe && f->m.layer.experts == BURST_EXPERTS_SOME)
+        diag_error(c->diags, f->family, "the family %s has 'moe' in all layers", family->type);
+    else if (family->parts.layer.experts != f->m.layer.experts)
         diag_error(c->diags, f->family,
                    family->moe ? "the family %s needs 'moe'" : "the family %s has 'ffn', and no 'moe'",
                    family->type);
@@ -352,6 +364,37 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->type);
     if (family)
         check_layer(c, f, family);
+}
+
+/* `layers 0 .. 2, 5:`, if the statement begins with it. Returns false after an error. */
+static bool take_part_layers(Cursor *u, PartLayers *to)
+{
+    to->given = cursor_try(u, "layers");
+    if (!to->given)
+        return true;
+    do {
+        LayerRange x = {0};
+        if (!cursor_layers(u, &x.first, &x.last, &x.span))
+            return false;
+        *vec_push(u->c->arena, &to->ranges) = x;
+    } while (cursor_try(u, ","));
+    return cursor_word(u, ":");
+}
+
+static void take_model_ffn(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    Cursor u = cursor_of(c, s);
+    if (take_part_layers(&u, &m->ffn_layers))
+        cursor_ffn(&u, f, &m->m.layer.activation, &m->m.ffn);
+}
+
+static void take_model_experts(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    ModelFields *m = to;
+    Cursor u = cursor_of(c, s);
+    if (take_part_layers(&u, &m->moe_layers) && cursor_end(&u))
+        take_experts(c, s, f, &m->m.experts);
 }
 
 static void take_layer_rope(Cursor *u, const Ast *s, const Field *f, ModelFields *m)
@@ -401,7 +444,7 @@ static const Field model_fields[] = {
     {"latent", take_int, AT(latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(latent)},
     {"query_latent", take_int, AT(query_latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(query_latent)},
     {"ffn", take_model_ffn, 0, 0, UNIT_NONE, 1, 1 << 24, .span = SPAN(ffn)},
-    {"moe", take_experts, AT(experts), FIELD_BLOCK, .span = SPAN(m.experts_span)},
+    {"moe", take_model_experts, 0, FIELD_BLOCK, .span = SPAN(m.experts_span)},
     {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
     {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
     {"rotary", take_int, offsetof(ModelFields, rotary), 0, UNIT_NONE, 2, 4096, .span = SPAN(m.rotary_span)},
@@ -449,16 +492,80 @@ static void take_attention_model(Checker *c, ModelFields *f)
     c->program->library = true;
 }
 
-/* One of the two. */
-static void check_feed_forward(Checker *c, const ModelFields *f)
+/* ---- kinds of layers ---- */
+
+enum { NO_PART, FFN_PART, MOE_PART }; /* a layer's feed-forward network */
+
+/* Sets the part of the layers that it is given for. */
+static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, int part, int *layer)
 {
+    static const char *const name[] = {"", "ffn", "moe"};
+    for (int i = 0; i < of->ranges.n; i++) {
+        const LayerRange *x = &of->ranges.at[i];
+        if (x->last >= f->m.layers)
+            diag_error(c->diags, x->span, "layer %lld does not exist: the model has %d, numbered from 0",
+                       (long long)x->last, f->m.layers);
+        for (int64_t l = x->first; l <= x->last && l < f->m.layers; l++) {
+            if (layer[l] != NO_PART) {
+                diag_error(c->diags, x->span,
+                           "layer %lld has '%s' already; a layer has one of 'ffn' and 'moe'", (long long)l,
+                           name[layer[l]]);
+                break; /* one message per range */
+            }
+            layer[l] = part;
+        }
+    }
+}
+
+/* Where some layers have `ffn` and others `moe`. rest: of layers that neither is given for. */
+static void finish_kinds(Checker *c, ModelFields *f, int rest)
+{
+    Model *m = &f->m;
+    int *layer = NEW_ARRAY(c->arena, int, m->layers + 1), lacking = -1, count[] = {0, 0};
+    give_part(c, f, &f->ffn_layers, FFN_PART, layer);
+    give_part(c, f, &f->moe_layers, MOE_PART, layer);
+    for (int l = m->layers - 1; l >= 0; l--) {
+        layer[l] = layer[l] == NO_PART ? rest : layer[l];
+        lacking = layer[l] == NO_PART ? l : lacking;
+    }
+    if (lacking >= 0 && diags_errors(c->diags) == 0)
+        diag_error(c->diags, c->model->span,
+                   "layer %d has no feed-forward network; 'ffn' or 'moe' without 'layers' is for all others",
+                   lacking);
+    const int first = layer[0];
+    for (int l = 0; l < m->layers; l++)
+        count[layer[l] = layer[l] != first]++;
+    if (!count[1] && diags_errors(c->diags) == 0)
+        diag_error(c->diags, first == MOE_PART ? f->ffn : m->experts_span, "no layer has '%s': all have '%s'",
+                   first == MOE_PART ? "ffn" : "moe", first == MOE_PART ? "moe" : "ffn");
+    m->kinds = 2;
+    m->kind[0].experts = first == MOE_PART;
+    m->kind[1].experts = !m->kind[0].experts;
+    m->layer_kind = layer;
+}
+
+/* One of the two in each layer. */
+static void check_feed_forward(Checker *c, ModelFields *f)
+{
+    const bool ffn = f->ffn.src, moe = f->m.experts_span.src;
     if (f->alone)
         return;
-    if (f->ffn.src && f->m.experts_span.src)
-        diag_error(c->diags, f->ffn, "a model with 'moe' has experts in place of 'ffn'; remove one of them");
-    else if (!f->ffn.src && !f->m.experts_span.src)
+    if (ffn && moe && !f->ffn_layers.given && !f->moe_layers.given) {
+        diag_error(
+            c->diags, f->ffn,
+            "'ffn' and 'moe' are both for all layers; remove one, or name the layers of one, such as ffn "
+            "layers 0: swiglu 8192");
+    } else if (ffn && moe) {
+        int rest = f->moe_layers.given ? FFN_PART : MOE_PART;
+        finish_kinds(c, f, f->ffn_layers.given && f->moe_layers.given ? NO_PART : rest);
+    } else if (!ffn && !moe) {
         diag_error(c->diags, c->model->span,
                    "the model requires 'ffn', such as ffn swiglu 8192, or 'moe' for experts");
+    } else if (f->ffn_layers.given || f->moe_layers.given) {
+        diag_error(c->diags, ffn ? f->ffn : f->m.experts_span,
+                   "'%s' of some layers requires '%s' for the others", ffn ? "ffn" : "moe",
+                   ffn ? "moe" : "ffn");
+    }
 }
 
 static void check_heads(Checker *c, ModelFields *f)
@@ -517,7 +624,9 @@ static void check_latent(Checker *c, ModelFields *f)
     m->value_dim = m->value_dim ? m->value_dim : m->head_dim;
     m->shared = m->latent ? f->rotary : 0;
     m->layer.latent = m->latent > 0;
-    m->layer.experts = m->experts.experts > 0;
+    m->layer.experts = m->experts.experts > 0 ? BURST_EXPERTS_ALL : BURST_EXPERTS_NO;
+    if (m->kinds > 1)
+        m->layer.experts = BURST_EXPERTS_SOME;
     m->latent_span = f->latent;
     if ((int64_t)m->heads * m->value_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times value_dim is too large");
@@ -696,6 +805,8 @@ void settle_library(Checker *c)
     m->sinks = m->tied = m->qkv_bias = m->qk_norm = false;
     m->latent = m->query_latent = m->shared = 0;
     m->layer = (BurstLayer){0};
+    m->experts = (BurstExperts){0};
+    m->kinds = 0, m->layer_kind = NULL;
     m->rope.rotary = 0;
     p->train.batch = 1;
     p->train.data = p->train.evaluate = NULL;

@@ -3,72 +3,114 @@
  * Starting at `full`, each stage adds the outputs of one forward operation to what a layer saves: among
  * those that `none` saves, the ones with the most recomputation seconds per byte. The byte budget goes to
  * whole stages in all layers; what is left goes to the next stage in the last layers, whose values live from
- * forward to the peak anyway, since their backward begins there. */
+ * forward to the peak anyway, since their backward begins there.
+ *
+ * Where layers are of several kinds, times and bytes of an output are those of all layers that have it. */
 #include "cost/cost.h"
 
 #include <string.h>
 
-typedef struct Stage { const char *set; double bytes; /* of one layer */ } Stage;
+typedef struct Stage {
+    const char *set;
+    double bytes[LAYER_KINDS]; /* of a layer of each kind */
+} Stage;
 typedef struct Stages {
     Step *step;
-    const double *seconds; /* of forward's operations */
+    const double *seconds[LAYER_KINDS]; /* of forward's operations */
     Vec(Stage) at;
 } Stages;
 
+/* Adds the size of a value to that of the layers that have it. */
+static void add_bytes(const Stages *t, int value, double bytes[LAYER_KINDS])
+{
+    for (int k = 0; k < step_kinds(t->step); k++)
+        bytes[k] += step_has_value(t->step, k, value)
+                        ? (double)step_bytes(t->step, &t->step->values.at[value], 1)
+                        : 0;
+}
+
+static double all_layers(const Stages *t, const double of[LAYER_KINDS])
+{
+    double sum = 0;
+    for (int k = 0; k < step_kinds(t->step); k++)
+        sum += of[k] * model_layers_of(&t->step->program->model, k);
+    return sum;
+}
+
 /* The outputs that `none` saves and the set does not, each followed by a space. bytes: their size. */
-static const char *outputs(const Stages *t, const Op *o, const char *set, double *bytes)
+static const char *outputs(const Stages *t, const Op *o, const char *set, double bytes[LAYER_KINDS])
 {
     const char *names = "";
-    *bytes = 0;
+    memset(bytes, 0, sizeof *bytes * LAYER_KINDS);
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++) {
         const Value *v = &t->step->values.at[o->write[i].value];
         if (!saves(saved_most(), v->name) || saves(set, v->name))
             continue;
         names = arena_printf(t->step->arena, "%s%s ", names, v->name);
-        *bytes += (double)step_bytes(t->step, v, 1);
+        add_bytes(t, o->write[i].value, bytes);
     }
     return names;
 }
 
-/* Seconds that a layer's backward spends on recomputing. */
-static double recompute_seconds(const Stages *t, const char *set)
+/* Seconds that backward of a layer of the kind spends on recomputing. */
+static double recompute_kind(const Stages *t, int kind, const char *set)
 {
-    const Block *forward = &t->step->block[BLOCK_FORWARD];
+    const Block *forward = &t->step->block[BLOCK_FORWARD + kind];
     Block b = {0};
     double seconds = 0;
-    make_again(t->step, &t->step->block[BLOCK_BACKWARD], set, &b);
+    make_again(t->step, kind, &t->step->block[BLOCK_BACKWARD + kind], set, &b);
     for (int i = 0; i < b.ops.n; i++)
         for (int j = 0; b.ops.at[i].again && j < forward->ops.n; j++)
             if (forward->ops.at[j].write[0].value == b.ops.at[i].write[0].value)
-                seconds += t->seconds[j];
+                seconds += t->seconds[kind][j];
     return seconds;
+}
+
+/* All layers'. */
+static double recompute_seconds(const Stages *t, const char *set)
+{
+    double seconds[LAYER_KINDS] = {0};
+    for (int k = 0; k < step_kinds(t->step); k++)
+        seconds[k] = recompute_kind(t, k, set);
+    return all_layers(t, seconds);
+}
+
+static void try_outputs(const Stages *t, const Op *o, const Stage *last, double now, Stage *best,
+                        double *most)
+{
+    Stage s = *last;
+    double bytes[LAYER_KINDS];
+    const char *more = outputs(t, o, last->set, bytes);
+    s.set = arena_printf(t->step->arena, "%s%s", last->set, more);
+    const double spared = *more ? (now - recompute_seconds(t, s.set)) / all_layers(t, bytes) : 0;
+    if (spared <= *most)
+        return;
+    for (int k = 0; k < LAYER_KINDS; k++)
+        s.bytes[k] += bytes[k];
+    *most = spared, *best = s;
 }
 
 /* Adds the outputs that save most time per byte. Returns false if none saves any. */
 static bool next_stage(Stages *t)
 {
-    const Block *forward = &t->step->block[BLOCK_FORWARD];
     const Stage last = t->at.at[t->at.n - 1];
     const double now = recompute_seconds(t, last.set);
     Stage best = {0};
     double most = 0;
-    for (int i = 0; i < forward->ops.n; i++) {
-        double bytes;
-        const char *more = outputs(t, &forward->ops.at[i], last.set, &bytes);
-        const char *set = arena_printf(t->step->arena, "%s%s", last.set, more);
-        const double spared = *more ? (now - recompute_seconds(t, set)) / bytes : 0;
-        if (spared > most)
-            most = spared, best = (Stage){set, last.bytes + bytes};
+    for (int k = 0; k < step_kinds(t->step); k++) {
+        const Block *forward = &t->step->block[BLOCK_FORWARD + k];
+        for (int i = 0; i < forward->ops.n; i++)
+            try_outputs(t, &forward->ops.at[i], &last, now, &best, &most);
     }
     if (best.set)
         *vec_push(t->step->arena, &t->at) = best;
     return best.set;
 }
 
-/* Seconds of each forward operation on rank 0. attended: for one head. */
-static double *forward_seconds(const Step *s, AttentionWork attended)
+/* Seconds of each forward operation of a layer of the kind on rank 0. attended: for one head. */
+static double *forward_seconds(const Step *s, int kind, AttentionWork attended)
 {
-    const Block *b = &s->block[BLOCK_FORWARD];
+    const Block *b = &s->block[BLOCK_FORWARD + kind];
     const RankKind rank = rank_kind_of(&s->program->cluster, 0, (double)s->all_tokens);
     const Program *p = s->program;
     const double attention = 4 * attended.pairs * s->shape.chunk.heads *
@@ -77,19 +119,25 @@ static double *forward_seconds(const Step *s, AttentionWork attended)
     double *seconds = NEW_ARRAY(s->arena, double, b->ops.n);
     for (int i = 0; i < b->ops.n; i++)
         seconds[i] = b->ops.at[i].kind != OP_ATTENTION
-                         ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD, 1, false))
+                         ? work_seconds(rank, op_work(s, &b->ops.at[i], BLOCK_FORWARD + kind, 1, false))
                          : attention;
     return seconds;
 }
 
 static Saving saving_of_bytes(const Stages *t, double bytes)
 {
-    const int layers = t->step->program->model.layers;
-    int i = 0;
-    while (i + 1 < t->at.n && t->at.at[i + 1].bytes * layers <= bytes)
+    const Model *m = &t->step->program->model;
+    const int layers = m->layers;
+    int i = 0, more = 0;
+    while (i + 1 < t->at.n && all_layers(t, t->at.at[i + 1].bytes) <= bytes)
         i++;
     const Stage *now = &t->at.at[i];
-    const int more = i + 1 < t->at.n ? (int)((bytes - now->bytes * layers) / (now[1].bytes - now->bytes)) : 0;
+    double left = bytes - all_layers(t, now->bytes);
+    for (int l = layers - 1; i + 1 < t->at.n && l >= 0; l--, more++) {
+        left -= now[1].bytes[model_kind(m, l)] - now->bytes[model_kind(m, l)];
+        if (left < 0)
+            break;
+    }
     return more ? (Saving){now->set, now[1].set, layers - more} : (Saving){now->set, now->set, 0};
 }
 
@@ -100,11 +148,12 @@ Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition
     Stages t = {.step = step_model(own, p, shape, part, units)};
     step_tensor(t.step);
     step_backward(t.step);
-    t.seconds = forward_seconds(t.step, attended);
-    *vec_push(own, &t.at) = (Stage){saved_least(), 0};
+    for (int k = 0; k < step_kinds(t.step); k++)
+        t.seconds[k] = forward_seconds(t.step, k, attended);
+    *vec_push(own, &t.at) = (Stage){.set = saved_least()};
     while (next_stage(&t))
         ;
-    const Saving v = saving_of_bytes(&t, t.at.at[t.at.n - 1].bytes * p->model.layers * share);
+    const Saving v = saving_of_bytes(&t, all_layers(&t, t.at.at[t.at.n - 1].bytes) * share);
     const Saving kept = {arena_printf(a, "%s", v.lower), arena_printf(a, "%s", v.upper), v.from};
     arena_free(own);
     return kept;

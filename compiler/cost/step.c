@@ -8,13 +8,13 @@
 
 /* ---- the operations ---- */
 
-enum { UNIT_KINDS = 3, CHUNK_KINDS = 2 };
+enum { UNIT_KINDS = 2 + LAYER_KINDS, CHUNK_KINDS = 2 };
 
 static int unit_kind(const Step *s, int unit)
 {
     if (unit == 0)
         return 0;
-    return unit == step_units(s) - 1 ? 2 : 1;
+    return unit == step_units(s) - 1 ? 1 : 2 + model_kind(&s->program->model, unit - 1);
 }
 
 const double *model_seconds(const StepModel *m, const StepOp *o)
@@ -28,7 +28,10 @@ const double *model_seconds(const StepModel *m, const StepOp *o)
 static void rate_block(Arena *a, StepModel *m, int block)
 {
     const Block *b = &m->step->block[block];
-    const int units[UNIT_KINDS] = {0, 1, step_units(m->step) - 1};
+    const Model *model = &m->step->program->model;
+    int units[UNIT_KINDS] = {0, step_units(m->step) - 1, 1, 1, 1, 1}; /* one of each kind */
+    for (int l = 0; l < model->layers; l++)
+        units[2 + model_kind(model, l)] = 1 + l;
     double *seconds = m->seconds[block] = NEW_ARRAY(a, double,
                                                     b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
     for (int i = 0; i < b->ops.n; i++)

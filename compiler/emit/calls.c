@@ -92,7 +92,8 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
     const UnitTensor *t = op_tensor(p->step, o, p->block);
     const char *tensor = variable(p, o, *x);
     if (t->offset)
-        tensor = arena_printf(p->emit->arena, "%s + %s", tensor, weight_constant(p->emit->arena, t->name));
+        tensor = arena_printf(p->emit->arena, "%s + %s", tensor,
+                              tensor_at_constant(p->emit, p->block->unit, t));
     return op_in_loop(p->step, o, LOOP_HEADS) && t->heads != SPLIT_NONE
                ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t))
                : tensor;

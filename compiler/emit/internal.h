@@ -35,6 +35,9 @@ bool emit_stages(const Emit *e);
 const char *constant_name(Arena *a, const char *text);
 /* "PLAN_W_MLP_GATE_PROJ" for mlp.gate_proj.weight */
 const char *weight_constant(Arena *a, const char *tensor);
+/* the same of a tensor of a row of Units; layers of several kinds may have it in different places */
+const char *tensor_at_constant(const Emit *e, int unit, const UnitTensor *t);
+void emit_layer_kinds(Emit *e); /* the kind of each layer; nothing if there is one */
 void emit_step_blocks(Emit *e);                 /* one function per block */
 void emit_step_sequence(Emit *e);               /* plan_sequence, which calls them */
 const char *all_heads_text(bool keys); /* of all chunks of heads */

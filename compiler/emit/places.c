@@ -194,15 +194,45 @@ static bool is_named(const char *tensor)
     return strncmp(tensor, experts, sizeof experts - 1) != 0 || strncmp(tensor, first, sizeof first - 1) == 0;
 }
 
+static const UnitTensor *tensor_named(const Unit *u, const char *name)
+{
+    for (int t = 0; t < u->tensors; t++)
+        if (strcmp(u->tensor[t].name, name) == 0)
+            return &u->tensor[t];
+    return NULL;
+}
+
+/* Whether a unit before this one, of another kind of layers, has the tensor at the same place. */
+static bool placed_before(const Units *u, int unit, const UnitTensor *t, bool elsewhere)
+{
+    bool found = false;
+    for (int i = 0; i < (elsewhere ? u->n : unit) && t; i++) {
+        const UnitTensor *same = tensor_named(&u->at[i], t->name);
+        found |= same && (same->offset != t->offset) == elsewhere;
+    }
+    return found;
+}
+
+/* Where layers of several kinds have it in different places, with the name of the kind. */
+const char *tensor_at_constant(const Emit *e, int unit, const UnitTensor *t)
+{
+    const char *name = weight_constant(e->arena, t->name);
+    return placed_before(&e->draft->units, unit, t, true)
+               ? arena_printf(e->arena, "%s_%s", name, constant_name(e->arena, e->draft->units.at[unit].name))
+               : name;
+}
+
 void emit_tensors(Emit *e)
 {
+    const Units *all = &e->draft->units;
     text_add(e->out, "\n/* Offsets of tensors in their unit of weights, in elements. */\n");
-    for (int u = 0; u < e->draft->units.n; u++)
-        for (int t = 0; t < e->draft->units.at[u].tensors; t++)
-            if (is_named(e->draft->units.at[u].tensor[t].name))
-                text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n",
-                            weight_constant(e->arena, e->draft->units.at[u].tensor[t].name),
-                            e->draft->units.at[u].tensor[t].offset);
+    for (int u = 0; u < all->n; u++)
+        for (int t = 0; t < all->at[u].tensors; t++) {
+            const UnitTensor *x = &all->at[u].tensor[t];
+            if (is_named(x->name) && (!placed_before(all, u, x, false) || placed_before(all, u, x, true)))
+                text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", tensor_at_constant(e, u, x),
+                            x->offset);
+        }
 }
 
 /* Whether attention's output and statistics have all rows, or those of one chunk of queries. */

@@ -567,16 +567,40 @@ static int64_t whole_elements(const Unit *u)
     return all;
 }
 
+/* The table of a row of Units. */
+static const char *tensors_text(Emit *e, int row)
+{
+    const Units *all = &e->draft->units;
+    if (row == 0)
+        return "embedding";
+    if (row == all->n - 1)
+        return "head_tensors";
+    return all->n > 3 ? arena_printf(e->arena, "%s_tensors", all->at[row].name) : "layer_tensors";
+}
+
+/* Neighbours of one kind are one row. */
+static int unit_rows(const Model *m)
+{
+    int rows = 3;
+    for (int l = 1; l < m->layers; l++)
+        rows += model_kind(m, l) != model_kind(m, l - 1);
+    return rows;
+}
+
 static void emit_units(Emit *e)
 {
-    static const char *const table[] = {"embedding", "layer_tensors", "head_tensors"};
-    for (int i = 0; i < e->draft->units.n; i++)
-        emit_unit(e, &e->draft->units.at[i], table[i]);
+    const Units *all = &e->draft->units;
+    const Model *m = &e->draft->program->model;
+    for (int i = 0; i < all->n; i++)
+        emit_unit(e, &all->at[i], tensors_text(e, i));
     text_add(e->out, "static const BurstUnit plan_units[] = {\n");
-    for (int i = 0; i < e->draft->units.n; i++) {
-        const Unit *u = &e->draft->units.at[i];
+    for (int unit = 0, repeat; unit < m->layers + 2; unit += repeat) {
+        const Unit *u = units_of(all, m, unit);
+        for (repeat = 1; unit + repeat < m->layers + 2 && units_of(all, m, unit + repeat) == u;)
+            repeat++;
         text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n",
-                    u->full_name, whole_elements(u), u->shard, u->tensors, table[i], u->repeat);
+                    u->full_name, whole_elements(u), u->shard, u->tensors,
+                    tensors_text(e, (int)(u - all->at)), repeat);
     }
     text_add(e->out, "};\n");
     if (!e->draft->program->table_count)
@@ -676,7 +700,8 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "query_latent", "%d", p->model.query_latent);
     }
     if (p->model.experts.experts)
-        add_field(e, "layer.experts", "1"), add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
+        add_field(e, "layer.experts", "%d", p->model.layer.experts),
+            add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \
@@ -729,7 +754,9 @@ static void add_plan_values(Emit *e)
 
 static void add_plan_constants(Emit *e)
 {
-    static const struct { const char *name, *value; bool split, heads, keys;
+    const struct {
+        const char *name, *value;
+        bool split, heads, keys;
     } row[] = {{"abi", "BURST_RT_ABI"},
                {"world", "PLAN_WORLD"},
                {"data", "PLAN_DATA"},
@@ -749,7 +776,7 @@ static void add_plan_constants(Emit *e)
                {"masks", "plan_masks"},
                {"layer_mask", "plan_layer_mask"},
                {"units", "plan_units"},
-               {"unit_rows", "3"},
+               {"unit_rows", arena_printf(e->arena, "%d", unit_rows(&e->draft->program->model))},
                {"tokens_of", "plan_tokens"},
                {"position", "plan_position"},
                {"chunk_of", "plan_chunk_of"},
@@ -915,6 +942,7 @@ static void emit_plan_of_step(Emit *e)
     emit_tensors(e);
     emit_places(e);
     emit_layer_masks(e);
+    emit_layer_kinds(e);
     emit_key_chunks(e);
     text_printf(e->out, "\n#include \"%s\"\n\n", language(e)->layer);
     if (emit_scratch_moves(e))

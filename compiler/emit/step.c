@@ -10,12 +10,24 @@
 
 /* ---- names ---- */
 
-static const char *block_function(Arena *a, const Block *b)
+static const char *step_function(Arena *a, const char *of)
 {
-    char *name = arena_printf(a, "plan_step_%s", b->name);
+    char *name = arena_printf(a, "plan_step_%s", of);
     for (char *c = name; *c; c++)
         *c = *c == ' ' ? '_' : *c;
     return name;
+}
+
+static const char *block_function(Arena *a, const Block *b) { return step_function(a, b->name); }
+
+/* Of layers of several kinds. */
+static const char *phase_function(Arena *a, int phase)
+{
+    static const char *const name[] = {[BLOCK_FORWARD] = "forward",
+                                       [BLOCK_FORWARD_AGAIN] = "forward_again",
+                                       [BLOCK_BACKWARD] = "backward",
+                                       [BLOCK_BACKWARD_LOWER] = "backward_lower"};
+    return step_function(a, name[phase]);
 }
 
 const char *type_of(const Value *v)
@@ -156,10 +168,12 @@ static const struct {
     [BLOCK_DONE] = {NULL, "The end of the updates."},
     [EVALUATION] = {"head and loss", "The last norm and the head with the loss alone, for evaluation."}};
 
+static int number_of(const Printer *p) { return (int)(p->block - p->step->block); }
+
 static void emit_doing(Printer *p)
 {
     if (!p->said)
-        emit_line(p->emit, "burst_doing(c, \"%s\");", block_texts[p->block - p->step->block].doing);
+        emit_line(p->emit, "burst_doing(c, \"%s\");", block_texts[block_phase(number_of(p))].doing);
     p->said = true;
 }
 
@@ -306,6 +320,27 @@ static void open_scopes(Printer *p, int from, int to)
     open_scope(p, &p->step->scopes.at[to]);
 }
 
+/* " && plan_layer_kind[layer - 1] == PLAN_KIND_MOE": of the layer before, if some kinds lack what is copied.
+ */
+static const char *copying_kinds(const Printer *p, const Op *o)
+{
+    Arena *a = p->emit->arena;
+    const Model *m = &p->step->program->model;
+    const char *kinds = "";
+    bool all = true;
+    int n = 0;
+    for (int k = 0; k < step_kinds(p->step); k++) {
+        const bool has = copied_kind(p->step, o, k);
+        all &= has, n += has;
+        if (has)
+            kinds = arena_printf(a, "%s%splan_layer_kind[layer - 1] == PLAN_KIND_%s", kinds,
+                                 *kinds ? " || " : "", constant_name(a, model_kind_name(m, k)));
+    }
+    if (all)
+        return "";
+    return arena_printf(a, n > 1 ? " && (%s)" : " && %s", kinds);
+}
+
 /* Which layers copy of the layer before, or wait for such a copy: "layer > 0". Of groups, the first layer's;
  * it comes back for the layer itself. */
 const char *copying_layers(const Printer *p, const Op *o)
@@ -316,8 +351,8 @@ const char *copying_layers(const Printer *p, const Op *o)
     if (copied_group(p->step, o) > 1)
         return arena_printf(a, "layer %% PLAN_GROUP_LAYERS == %d && layer <= %d", -o->read[0].next,
                             r.last - o->read[0].next);
-    return arena_printf(a, "layer > %d%s", r.first,
-                        to_last ? "" : arena_printf(a, " && layer <= %d", r.last + 1));
+    return arena_printf(a, "layer > %d%s%s", r.first,
+                        to_last ? "" : arena_printf(a, " && layer <= %d", r.last + 1), copying_kinds(p, o));
 }
 
 /* NULL: no such copy. */
@@ -366,7 +401,7 @@ static bool of_all_tokens(const Value *v)
 /* Whether one of its operations names all tokens of the ranks that split layers. */
 static bool has_all_tokens(const Step *s, const Block *b)
 {
-    bool has = b->unit == 1;
+    bool has = b->unit > 0 && b->unit < s->units.n - 1;
     for (int i = 0; i < b->ops.n && !has; i++)
         has = op_touches(s, &b->ops.at[i], of_all_tokens);
     return has;
@@ -393,11 +428,57 @@ static void emit_block(Emit *e, const Flow *f, const Block *b, int at)
     e->indent = 0;
     const bool layer = mentions(&body, "layer"), visit = mentions(&body, "visit");
     e->takes[at] = layer | visit << 1;
-    text_printf(out, "/* %s */\nstatic int %s(BurstCtx *c, PlanState *s%s%s)\n{\n", block_texts[at].comment,
-                block_function(e->arena, b), layer ? ", int layer" : "", visit ? ", int visit" : "");
+    text_printf(out, "/* %s */\nstatic int %s(BurstCtx *c, PlanState *s%s%s)\n{\n",
+                block_texts[at == EVALUATION ? at : block_phase(at)].comment, block_function(e->arena, b),
+                layer ? ", int layer" : "", visit ? ", int visit" : "");
     text_add_n(out, body.at, body.n);
     text_add(out, "}\n\n");
     text_free(&body);
+}
+
+/* "PLAN_KIND_MOE" */
+static const char *kind_constant(Emit *e, int kind)
+{
+    return arena_printf(e->arena, "PLAN_KIND_%s",
+                        constant_name(e->arena, model_kind_name(&e->draft->program->model, kind)));
+}
+
+/* The kind of each layer, where there are several. */
+void emit_layer_kinds(Emit *e)
+{
+    const Model *m = &e->draft->program->model;
+    if (model_kinds(m) == 1)
+        return;
+    text_add(e->out, "/* Kinds of layers. */\nenum { ");
+    for (int k = 0; k < model_kinds(m); k++)
+        text_printf(e->out, "%s%s", k ? ", " : "", kind_constant(e, k));
+    text_add(e->out, " };\nstatic const int plan_layer_kind[PLAN_LAYERS] = {");
+    for (int l = 0; l < m->layers; l++)
+        text_printf(e->out, "%s%s,", l % 8 ? " " : "\n    ", kind_constant(e, model_kind(m, l)));
+    text_add(e->out, "\n};\n");
+}
+
+/* A layer's block, by its kind. */
+static void emit_by_kind(Emit *e, const Step *s, int phase)
+{
+    const int kinds = step_kinds(s);
+    unsigned takes = 1;
+    for (int k = 0; k < kinds; k++)
+        takes |= e->takes[phase + k];
+    const char *visit = takes & 2 ? ", int visit" : "";
+    emit_line(e, "static int %s(BurstCtx *c, PlanState *s, int layer%s)", phase_function(e->arena, phase),
+              visit);
+    emit_line(e, "{");
+    for (int k = 0; k < kinds; k++) {
+        if (k < kinds - 1)
+            emit_line(e, "if (plan_layer_kind[layer] == %s)", kind_constant(e, k));
+        emit_line(e, "%sreturn %s(c, s%s%s);", k < kinds - 1 ? "    " : "",
+                  block_function(e->arena, &s->block[phase + k]), e->takes[phase + k] & 1 ? ", layer" : "",
+                  e->takes[phase + k] & 2 ? ", visit" : "");
+    }
+    emit_line(e, "}");
+    emit_line(e, "%s", "");
+    e->takes[phase] = takes;
 }
 
 void emit_step_blocks(Emit *e)
@@ -407,6 +488,9 @@ void emit_step_blocks(Emit *e)
     for (int b = 0; b < (updates ? STEP_BLOCKS : BLOCK_MOMENTUM); b++)
         if (f->step->block[b].ops.n)
             emit_block(e, f, &f->step->block[b], b);
+    for (int b = 0; b < BLOCK_EMBED_BACK && step_kinds(f->step) > 1; b++)
+        if (block_of_layer(b) && block_kind(b) == 0 && f->step->block[b].ops.n)
+            emit_by_kind(e, f->step, b);
     Flow evaluation = *f;
     evaluation.step = step_evaluation(e->arena, f->step);
     emit_block(e, &evaluation, &evaluation.step->block[BLOCK_HEAD], EVALUATION);
@@ -426,7 +510,7 @@ static const char *visit_text(const Block *b, int at)
     case REPEAT_UNITS: return "visit";
     default: break;
     }
-    if (at < BLOCK_HEAD)
+    if (at == BLOCK_EMBED)
         return "0";
     return at == BLOCK_HEAD ? "PLAN_HEAD" : "PLAN_VISITS";
 }
@@ -443,7 +527,9 @@ static const char *layer_argument(const Block *b, int at)
 static void emit_block_call(Emit *e, const Step *s, int block, const char *indent, const char *layer,
                             const char *visit)
 {
-    const char *function = block_function(e->arena, &s->block[block]);
+    const bool by_kind = step_kinds(s) > 1 && block_of_layer(block);
+    const char *function = by_kind ? phase_function(e->arena, block)
+                                   : block_function(e->arena, &s->block[block]);
     const unsigned takes = e->takes[block == BLOCK_HEAD && s->forward ? EVALUATION : block];
     const bool of_layer = takes & 1, of_visit = takes & 2;
     emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", indent, function, of_layer ? ", " : "",
@@ -489,11 +575,10 @@ static void emit_blocks(Emit *e, const Step *s, const char *name, int first, int
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", name);
     emit_line(e, "{");
     for (int b = first; b < end; b++) {
-        const bool grouped = s->group > 1 && !s->forward && b >= BLOCK_FORWARD_AGAIN &&
-                             b <= BLOCK_BACKWARD_LOWER;
+        const bool grouped = s->group > 1 && !s->forward && b >= BLOCK_FORWARD_AGAIN && b < BLOCK_EMBED_BACK;
         if (grouped && b == BLOCK_FORWARD_AGAIN)
             emit_groups(e, s);
-        else if (!grouped && s->block[b].ops.n)
+        else if (!grouped && s->block[b].ops.n && block_kind(b) == 0)
             emit_visits(e, s, &s->block[b]);
     }
     emit_line(e, "return BURST_OK;");

@@ -64,7 +64,7 @@ static void emit_zero(Printer *p, const Op *o)
     const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
     const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
     const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
-    const bool split = p->step->shape.tensor > 1 && p->block->unit == 1;
+    const bool split = p->step->shape.tensor > 1 && block_of_layer((int)(p->block - p->step->block));
     emit_line(p->emit, "%s%s, %s%s%splan_shard(%s)));", call_begin(p, o, "burst_op_zero(e"),
               variable(p, o, o->write[0]), shard ? "" : ranks, split ? " / PLAN_TENSOR" : "",
               shard ? "" : " * ", unit);

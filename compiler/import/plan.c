@@ -28,16 +28,22 @@ static void add_units(Arena *a, const Program *p, BurstPlan *plan)
 {
     const Shape whole = shape_of(p, &(Choice){0});
     const Units units = units_make(a, p, &whole, 1);
-    BurstUnit *u = NEW_ARRAY(a, BurstUnit, units.n);
-    for (int i = 0; i < units.n; i++)
-        u[i] = (BurstUnit){.name = units.at[i].full_name,
-                           .elements = units.at[i].elements,
-                           .shard = units.at[i].shard,
-                           .tensors = units.at[i].tensors,
-                           .tensor = tensors_of(a, &units.at[i]),
-                           .repeat = units.at[i].repeat};
+    const Model *m = &p->model;
+    BurstUnit *u = NEW_ARRAY(a, BurstUnit, m->layers + 2);
+    int n = 0;
+    for (int unit = 0, repeat; unit < m->layers + 2; unit += repeat) {
+        const Unit *row = units_of(&units, m, unit);
+        for (repeat = 1; unit + repeat < m->layers + 2 && units_of(&units, m, unit + repeat) == row;)
+            repeat++;
+        u[n++] = (BurstUnit){.name = row->full_name,
+                             .elements = row->elements,
+                             .shard = row->shard,
+                             .tensors = row->tensors,
+                             .tensor = tensors_of(a, row),
+                             .repeat = repeat};
+    }
     plan->units = u;
-    plan->unit_rows = units.n;
+    plan->unit_rows = n;
 }
 
 /* By their texts alone. */

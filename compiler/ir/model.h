@@ -8,6 +8,12 @@
 #include "burst_train.h"
 
 typedef struct Expr Expr; /* ir/expr.h */
+/* What layers of one kind consist of: layers of a model may be of a few kinds, which alternate in any order.
+ */
+enum { LAYER_KINDS = 4 };
+typedef struct KindParts {
+    bool experts; /* the feed-forward network is experts; else dense */
+} KindParts;
 typedef struct Model {
     const char *name;
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
@@ -27,7 +33,10 @@ typedef struct Model {
     int rope_table;
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
-    BurstExperts experts; /* which each token chooses, in place of ffn */
+    BurstExperts experts; /* which each token chooses, in place of ffn or in some layers */
+    int kinds;            /* of layers; 0 and 1: all have the parts of kind[0] */
+    KindParts kind[LAYER_KINDS];
+    const int *layer_kind; /* [layers] -> kind; NULL: all are of kind 0 */
     double softcap; /* caps scores before the mask: cap tanh(S / cap) (Gemma 2, arXiv 2408.00118); 0: none */
     /* learned: one score per head that takes weight in each row and has no value (GPT-OSS, arXiv
      * 2508.10925) */
@@ -36,6 +45,14 @@ typedef struct Model {
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: that of heads if head_dim is not given */
     Span rotary_span, latent_span, experts_span;
 } Model;
+/* ---- program.c ---- */
+int model_kinds(const Model *m); /* at least 1 */
+int model_kind(const Model *m, int layer); /* of a layer */
+int model_layers_of(const Model *m, int kind); /* how many layers are of the kind */
+/* The model if all layers were of the kind: without the parts that they lack. */
+Model model_with_kind(const Model *m, int kind);
+/* "moe": how layers of the kind are named where there are several; "": there is one */
+const char *model_kind_name(const Model *m, int kind);
 typedef struct Table {
     const char *name;
     BurstTableKind kind;

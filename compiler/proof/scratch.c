@@ -216,22 +216,29 @@ typedef struct MuonRoom {
 } MuonRoom;
 static MuonRoom muon_room(Arena *a, const Draft *t)
 {
-    BurstMatrix matrix[BURST_MUON_MATRICES];
-    const Unit *layer = &t->units.at[1];
     const int layers = t->program->model.layers, ranks = t->units.ranks;
+    BurstMatrices *of = NEW_ARRAY(a, BurstMatrices, layers);
     MuonRoom most = {0};
-    int n = 0;
-    for (const UnitTensor *x = layer->tensor; x < layer->tensor + layer->tensors; x++) {
-        if (x->first != FIRST_NORMAL)
-            continue;
-        const int parts[] = {x->split == SPLIT_ROWS ? x->parts : 1, x->split == SPLIT_COLS ? x->parts : 1};
-        matrix[n] = (BurstMatrix){x->rows * parts[0], x->cols * parts[1]};
-        const int64_t scratch = burst_muon_scratch(matrix[n++]);
-        most.scratch = scratch > most.scratch ? scratch : most.scratch;
+    int all = 0;
+    for (int l = 0; l < layers; l++) {
+        const Unit *layer = units_of(&t->units, &t->program->model, 1 + l);
+        BurstMatrix *matrix = NEW_ARRAY(a, BurstMatrix, layer->tensors);
+        int n = 0;
+        for (const UnitTensor *x = layer->tensor; x < layer->tensor + layer->tensors; x++) {
+            if (x->first != FIRST_NORMAL)
+                continue;
+            const int parts[] = {x->split == SPLIT_ROWS ? x->parts : 1,
+                                 x->split == SPLIT_COLS ? x->parts : 1};
+            matrix[n] = (BurstMatrix){x->rows * parts[0], x->cols * parts[1]};
+            const int64_t scratch = burst_muon_scratch(matrix[n++]);
+            most.scratch = scratch > most.scratch ? scratch : most.scratch;
+        }
+        of[l] = (BurstMatrices){matrix, n};
+        all += n;
     }
-    int64_t *at = NEW_ARRAY(a, int64_t, layers *n), *load = NEW_ARRAY(a, int64_t, ranks),
+    int64_t *at = NEW_ARRAY(a, int64_t, all), *load = NEW_ARRAY(a, int64_t, ranks),
             *elements = NEW_ARRAY(a, int64_t, ranks);
-    burst_muon_share(matrix, n, layers, ranks, NEW_ARRAY(a, int, layers *n), at, load, elements);
+    burst_muon_share(of, layers, ranks, NEW_ARRAY(a, int, all), at, load, elements);
     for (int r = 0; r < ranks; r++)
         most.matrices = elements[r] > most.matrices ? elements[r] : most.matrices;
     return most;

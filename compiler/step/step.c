@@ -286,11 +286,56 @@ int unit_of_visit(const Step *s, int visit)
     return burst_unit_at(s->program->model.layers, s->group, visit);
 }
 
-const Unit *step_unit(const Step *s, int unit)
+const Unit *step_unit(const Step *s, int unit) { return units_of(&s->units, &s->program->model, unit); }
+
+int step_kinds(const Step *s) { return model_kinds(&s->program->model); }
+
+/* The first blocks of phases that have one for each kind of layers. */
+static const int phases[] = {BLOCK_FORWARD, BLOCK_FORWARD_AGAIN, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+
+int block_phase(int block)
 {
-    enum { EMBEDDING, LAYER, HEAD };
-    const int other = unit == step_units(s) - 1 ? HEAD : LAYER;
-    return &s->units.at[unit == 0 ? EMBEDDING : other];
+    for (int i = 0; i < countof(phases); i++)
+        if (block >= phases[i] && block < phases[i] + LAYER_KINDS)
+            return phases[i];
+    return block;
+}
+
+int block_kind(int block) { return block - block_phase(block); }
+
+int step_layer_blocks(const Step *s, int blocks[STEP_BLOCKS])
+{
+    static const int of[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+    int n = 0;
+    for (int i = 0; i < countof(of); i++)
+        for (int k = 0; k < step_kinds(s); k++)
+            blocks[n++] = of[i] + k;
+    return n;
+}
+
+bool block_of_layer(int block)
+{
+    bool of = false;
+    for (int i = 0; i < countof(phases); i++)
+        of |= block_phase(block) == phases[i];
+    return of;
+}
+
+bool step_has_value(const Step *s, int kind, int value)
+{
+    if (s->values.at[value].kind != VALUE_ACTIVATION)
+        return true;
+    const Block *b = &s->block[BLOCK_FORWARD + kind];
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+            if (o->read[j].value == value && !op_copies(o->kind) && o->kind != OP_WAIT)
+                return true;
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++)
+            if (o->write[j].value == value && !op_copies(o->kind))
+                return true;
+    }
+    return false;
 }
 
 bool step_replicates(const Step *s)
@@ -427,7 +472,7 @@ static void print_heading(const Step *s, const Block *b, Text *out)
     const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) &&
                       b->end - b->first < s->program->model.layers;
     text_add(out, b->name);
-    if (b == &s->block[BLOCK_FORWARD_AGAIN]) {
+    if (block_phase((int)(b - s->block)) == BLOCK_FORWARD_AGAIN) {
         text_printf(out,
                     ": for each layer but the last of a group of %d, before their backward; not of the "
                     "last group\n",
@@ -436,7 +481,32 @@ static void print_heading(const Step *s, const Block *b, Text *out)
     }
     if (some)
         text_printf(out, ": for layers %d to %d", b->end - 1, b->first);
-    text_printf(out, "%s\n", some ? "" : each[b->repeat]);
+    text_printf(out, "%s%s\n", some ? "" : each[b->repeat],
+                step_kinds(s) > 1 && block_of_layer((int)(b - s->block)) ? ", of its kind" : "");
+}
+
+/* "layers\n  ffn: 0, 1; moe: 2 .. 7" */
+static void print_kinds(const Step *s, Text *out)
+{
+    const Model *m = &s->program->model;
+    if (step_kinds(s) == 1)
+        return;
+    text_add(out, "layers\n");
+    for (int k = 0; k < step_kinds(s); k++) {
+        const char *comma = " ";
+        text_printf(out, "  %s:", model_kind_name(m, k));
+        for (int l = 0, end; l < m->layers; l = end + 1) {
+            for (end = l; end + 1 < m->layers && model_kind(m, end + 1) == model_kind(m, l);)
+                end++;
+            if (model_kind(m, l) != k)
+                continue;
+            text_printf(out, "%s%d", comma, l);
+            if (end > l)
+                text_printf(out, " .. %d", end);
+            comma = ", ";
+        }
+        text_add(out, "\n");
+    }
 }
 
 static void print_heads(const Step *s, Text *out)
@@ -500,6 +570,7 @@ void print_step(const Step *s, Text *out)
     text_add(out, "burst-step 1\nvalues\n");
     for (int i = 0; i < s->values.n; i++)
         print_value(&s->values.at[i], out);
+    print_kinds(s, out);
     for (int i = 0; i < STEP_BLOCKS; i++) {
         if (!s->block[i].ops.n)
             continue;

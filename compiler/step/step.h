@@ -40,10 +40,14 @@ typedef struct Unit {
     int tensors;
     const UnitTensor *tensor;
 } Unit;
-/* embedding, layer, head; Unit.ranks: over which each is sharded, a layer over those of one tensor rank;
- * ranks: all of them. */
+/* embedding, a layer of each kind, head; Unit.ranks: over which each is sharded, a layer over those of one
+ * tensor rank; ranks: all of them. */
 typedef struct Units { int n; const Unit *at; int ranks; } Units;
 Units units_make(Arena *a, const Program *p, const Shape *shape, int within); /* as Choice has it */
+/* Rows of Units: the embedding's is the first, the head's the last, and between them one for each kind of
+ * layers. */
+int units_layer(int kind);
+const Unit *units_of(const Units *u, const Model *m, int unit); /* unit: 0, 1 + layer, layers + 1 */
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
 /* as names; layers: that stage, as Choice has it */
@@ -115,7 +119,7 @@ typedef struct Value {
     bool of_last;  /* host: there is one of the last layer too */
     bool every;    /* host: layers that do not save it have one too, in one place for all of them */
     bool copy;     /* of `original`: forward's operations that read it mean that */
-    int original;
+    int original; /* host: of what it is a copy */
     int gradient;  /* ACTIVATION: the value of its gradient; -1: none yet */
     int64_t bytes; /* SCRATCH, and others whose size is not their dimensions' product; 0: that product */
 } Value;
@@ -227,18 +231,19 @@ typedef struct Block {
     int unit;       /* of Units */
     Vec(Op) ops;
 } Block;
-/* FORWARD_AGAIN: of a group's layers but the last, before its backward, where only the first saves.
- * BACKWARD_LOWER: of the layers that save less than those above; none where all save the same. MOMENTUM,
- * ORTHOGONALIZE, MATRICES: of Muon. DONE: where the optimizer's state lies in the host's memory. From
- * MOMENTUM on a block is of the update, once after all sequences. */
+/* Layers of each kind have blocks of their own, BLOCK_FORWARD + kind and so on: where a step has one kind the
+ * others are empty. FORWARD_AGAIN: of a group's layers but the last, before its backward, where only the
+ * first saves. BACKWARD_LOWER: of the layers that save less than those above; none where all save the same.
+ * MOMENTUM, ORTHOGONALIZE, MATRICES: of Muon. DONE: where the optimizer's state lies in the host's memory.
+ * From MOMENTUM on a block is of the update, once after all sequences. */
 enum {
     BLOCK_EMBED,
     BLOCK_FORWARD,
-    BLOCK_HEAD,
+    BLOCK_HEAD = BLOCK_FORWARD + LAYER_KINDS,
     BLOCK_FORWARD_AGAIN,
-    BLOCK_BACKWARD,
-    BLOCK_BACKWARD_LOWER,
-    BLOCK_EMBED_BACK,
+    BLOCK_BACKWARD = BLOCK_FORWARD_AGAIN + LAYER_KINDS,
+    BLOCK_BACKWARD_LOWER = BLOCK_BACKWARD + LAYER_KINDS,
+    BLOCK_EMBED_BACK = BLOCK_BACKWARD_LOWER + LAYER_KINDS,
     BLOCK_MOMENTUM,
     BLOCK_ORTHOGONALIZE,
     BLOCK_MATRICES,
@@ -298,8 +303,9 @@ void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of
  * what is kept of the last tokens alone, values and the operation that keeps it. */
 void step_save(Step *s, Saving v);
-/* Backward of a layer, each operation after what it reads and `set` lacks, made again. */
-void make_again(Step *s, const Block *from, const char *set, Block *to);
+/* Backward of a layer, each operation after what it reads and `set` lacks, made again by operations of its
+ * kind's forward. */
+void make_again(Step *s, int kind, const Block *from, const char *set, Block *to);
 /* Attention and its projections over chunks of the heads, as many as the program says. */
 void step_heads(Step *s);
 /* Operations that the predicate takes become loops over the dimension, as few as can be: what lies between
@@ -400,6 +406,16 @@ Op op_make(OpKind k);                                  /* without operands */
 /* whether other ranks have the same shards, so that gradients are summed over them too */
 bool step_replicates(const Step *s);
 const Unit *step_unit(const Step *s, int unit); /* its row of Units */
+int step_kinds(const Step *s); /* of layers */
+/* BLOCK_FORWARD of all kinds' blocks of forward, and so on: the first of them; others are themselves */
+int block_phase(int block);
+int block_kind(int block); /* of a layer's block; else 0 */
+/* Blocks of forward, backward and backward_lower of all kinds of layers: how many. */
+int step_layer_blocks(const Step *s, int blocks[STEP_BLOCKS]);
+bool block_of_layer(int block);
+/* Whether layers of the kind have the activation: operations of their forward read or write it. Other values:
+ * true. */
+bool step_has_value(const Step *s, int kind, int value);
 /* whether products and gathers read copies: rounded to the type of activations, or of the host's */
 bool step_copies_params(const Step *s);
 const char *step_param(const Step *s);  /* the value that they read */
@@ -484,6 +500,8 @@ int step_event(const Step *s, const StepOp *o);
  * of each group of so many. */
 Range copied_layers(const Step *s, const Op *o);
 int copied_group(const Step *s, const Op *o);
+/* Whether layers of the kind have what the operation copies, or waits for the copy of. */
+bool copied_kind(const Step *s, const Op *o, int kind);
 /* false: gathers for a visit that does not come, copies of a layer that is none */
 bool op_follows(const Step *s, const StepOp *o);
 

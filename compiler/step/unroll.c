@@ -100,14 +100,19 @@ static void walk_block(Walk *w, int block, int layer, int unit)
     w->visit++;
 }
 
+static void walk_layer(Walk *w, int phase, int layer)
+{
+    walk_block(w, phase + model_kind(&w->step->program->model, layer), layer, layer + 1);
+}
+
 /* Backward of the layers first <= l < end; the last group's inputs are still there. */
 static void walk_group(Walk *w, int first, int end)
 {
     const Step *s = w->step;
     for (int l = first; l < end - 1 && end < s->program->model.layers; l++)
-        walk_block(w, BLOCK_FORWARD_AGAIN, l, l + 1);
+        walk_layer(w, BLOCK_FORWARD_AGAIN, l);
     for (int l = end - 1; l >= first; l--)
-        walk_block(w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l, l + 1);
+        walk_layer(w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l);
 }
 
 void step_walk(const Step *s, SeeOp see, void *to)
@@ -116,7 +121,7 @@ void step_walk(const Step *s, SeeOp see, void *to)
     const int layers = s->program->model.layers;
     walk_block(&w, BLOCK_EMBED, 0, 0);
     for (int l = 0; l < layers; l++)
-        walk_block(&w, BLOCK_FORWARD, l, l + 1);
+        walk_layer(&w, BLOCK_FORWARD, l);
     walk_block(&w, BLOCK_HEAD, layers, layers + 1);
     for (int first = (layers - 1) / s->group * s->group; first >= 0; first -= s->group)
         walk_group(&w, first, first + s->group < layers ? first + s->group : layers);
@@ -212,6 +217,20 @@ Range copied_layers(const Step *s, const Op *o)
     return host->host ? (Range){host->every ? 0 : host->saved_from, last} : (Range){0, layers};
 }
 
+bool copied_kind(const Step *s, const Op *o, int kind)
+{
+    const Value *v = copied(s, o);
+    return !v->host || v->index == INDEX_BOUNDARY || v->index == INDEX_UNIT ||
+           step_has_value(s, kind, v->original);
+}
+
+/* Whether it copies of a layer that lacks the value, or waits for that. */
+static bool copies_nothing(const Step *s, const Op *o, int layer)
+{
+    return step_kinds(s) > 1 && (op_copies(o->kind) || o->kind == OP_WAIT) &&
+           layer < s->program->model.layers && !copied_kind(s, o, model_kind(&s->program->model, layer));
+}
+
 /* Whether it is of a layer before the first, or of one without such copies. */
 static bool names_no_layer(const Step *s, const StepOp *o)
 {
@@ -221,7 +240,7 @@ static bool names_no_layer(const Step *s, const StepOp *o)
         return false;
     const Range r = copied_layers(s, o->op);
     return o->layer + x.next < r.first || o->layer + x.next > r.last ||
-           (o->layer + x.next) % copied_group(s, o->op);
+           (o->layer + x.next) % copied_group(s, o->op) || copies_nothing(s, o->op, o->layer + x.next);
 }
 
 bool op_follows(const Step *s, const StepOp *o)

@@ -28,6 +28,8 @@ enum {
 #undef X
         BURST_ACTIVATIONS
 };
+/* Experts in all layers, or in some, where the others have one feed-forward network: BurstExperts. */
+enum { BURST_EXPERTS_NO, BURST_EXPERTS_ALL, BURST_EXPERTS_SOME };
 /* eps of the norms of latents, independent of other norms' eps, as in DeepSeek-V2's code and all models that
  * adopted its attention. */
 #define BURST_LATENT_EPS 1e-6f
@@ -37,7 +39,7 @@ typedef struct BurstLayer {
     int norm_bias, o_bias, mlp_bias;
     int head_bias; /* of the head: added to logits */
     int qk_norm_all; /* the norm of queries and of keys runs over all heads of a token */
-    int experts; /* which each token chooses, in place of one feed-forward network: BurstExperts */
+    int experts; /* which each token chooses, in place of one feed-forward network: BURST_EXPERTS_... */
     /* keys and values are computed from a latent: multi-head latent attention, arXiv 2405.04434 */
     int latent;
 } BurstLayer;

@@ -19,7 +19,7 @@ enum { BURST_MUON_ITERATIONS = 5, BURST_MUON_ALIGN = 32 /* elements: 64 bytes of
 #define BURST_MUON_EPS 1e-7 /* added to the norm of an update */
 /* an update is scaled by this times sqrt(max(rows, cols)), which gives it AdamW's root mean square */
 #define BURST_MUON_SCALE 0.2
-enum { BURST_MUON_MATRICES = 32 }; /* of a layer */
+enum { BURST_MUON_MATRICES = 32 + 3 * 1024 }; /* of a layer: experts have three each */
 
 typedef struct BurstMatrix {
     int64_t rows, cols;
@@ -52,38 +52,48 @@ static inline int64_t burst_muon_scratch(BurstMatrix x)
     return 2 * (burst_muon_room(x.rows * x.cols) + burst_muon_room(side * side));
 }
 
-/* The matrix with most operations among those without a bit in `done`. */
-static inline int burst_muon_largest(const BurstMatrix *matrix, int matrices, uint32_t done)
+/* A layer's matrices. Layers of one kind may share them. */
+typedef struct BurstMatrices {
+    const BurstMatrix *matrix;
+    int n;
+} BurstMatrices;
+
+/* The most operations of a matrix that has fewer than `below`; 0: there is none. */
+static inline int64_t burst_muon_next(const BurstMatrices *of, int layers, int64_t below)
 {
-    int largest = -1;
-    for (int i = 0; i < matrices; i++)
-        if (!(done >> i & 1) &&
-            (largest < 0 || burst_muon_flops(matrix[i]) > burst_muon_flops(matrix[largest])))
-            largest = i;
-    return largest;
+    int64_t most = 0;
+    for (int layer = 0; layer < layers; layer++)
+        for (int i = 0; i < of[layer].n; i++) {
+            const int64_t flops = burst_muon_flops(of[layer].matrix[i]);
+            most = flops < below && flops > most ? flops : most;
+        }
+    return most;
 }
 
-/* Assigns the matrices of all layers, longest first, each to the rank with the least load (LPT: Graham,
- * 1969). owner and at [layers][matrices]: the owner, and the offset at the owner in elements. load [ranks]:
- * operations. elements [ranks]: elements in all. */
-static inline void burst_muon_share(const BurstMatrix *matrix, int matrices, int layers, int ranks,
-                                    int *owner, int64_t *at, int64_t *load, int64_t *elements)
+/* Assigns the matrices of all layers, of [layers], longest first, each to the rank with the least load (LPT:
+ * Graham, 1969). owner and at: for the matrices of the first layer, then of the second, and so on, the owner,
+ * and the offset at the owner in elements. load [ranks]: operations. elements [ranks]: elements in all. */
+static inline void burst_muon_share(const BurstMatrices *of, int layers, int ranks, int *owner, int64_t *at,
+                                    int64_t *load, int64_t *elements)
 {
-    uint32_t done = 0;
     for (int r = 0; r < ranks; r++)
         load[r] = elements[r] = 0;
-    for (int n = 0; n < matrices; n++) {
-        const int i = burst_muon_largest(matrix, matrices, done);
-        done |= UINT32_C(1) << i;
-        for (int layer = 0; layer < layers; layer++) {
-            int least = 0;
-            for (int r = 1; r < ranks; r++)
-                least = load[r] < load[least] ? r : least;
-            owner[layer * matrices + i] = least;
-            at[layer * matrices + i] = elements[least];
-            load[least] += burst_muon_flops(matrix[i]);
-            elements[least] += burst_muon_room(matrix[i].rows * matrix[i].cols);
-        }
+    for (int64_t flops = burst_muon_next(of, layers, INT64_MAX); flops;
+         flops = burst_muon_next(of, layers, flops)) {
+        int n = 0;
+        for (int layer = 0; layer < layers; layer++)
+            for (int i = 0; i < of[layer].n; i++, n++) {
+                const BurstMatrix x = of[layer].matrix[i];
+                int least = 0;
+                if (burst_muon_flops(x) != flops)
+                    continue;
+                for (int r = 1; r < ranks; r++)
+                    least = load[r] < load[least] ? r : least;
+                owner[n] = least;
+                at[n] = elements[least];
+                load[least] += flops;
+                elements[least] += burst_muon_room(x.rows * x.cols);
+            }
     }
 }
 

@@ -63,7 +63,8 @@ typedef struct BurstUnit {
     int64_t shard;         /* elements a rank holds: ceil(a tensor rank's elements / ranks that share them) */
     int tensors;
     const BurstTensor *tensor;
-    /* layers; 1 for other units. Units are numbered in table order, repeats one after the other */
+    /* neighbouring layers of one kind; 1 for other units. Units are numbered in table order, repeats one
+     * after the other: the embedding, layers, the head */
     int repeat;
 } BurstUnit;
 typedef struct BurstWeights {

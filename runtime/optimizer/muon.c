@@ -16,51 +16,81 @@ bool muon_updates(const BurstPlan *p, int unit, const BurstTensor *t)
 
 /* ---- owners ---- */
 
-/* For all layers, made once: [layers][matrices]. */
+/* For the matrices of all layers, one layer after the other, made once. */
 struct MuonOwners {
-    int matrices;
     int *owner;
     int64_t *at;
 };
 
-static int make_owners(BurstCtx *c, const BurstMatrix *matrix, int matrices)
+/* Of a layer's unit. */
+static int count_matrices(const BurstPlan *p, int unit)
+{
+    const BurstUnit *u = burst_unit(p, unit);
+    int n = 0;
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+        n += muon_updates(p, unit, t);
+    return n;
+}
+
+/* Of the units from the first layer's to that before `end`. */
+static int matrices_before(const BurstPlan *p, int end)
+{
+    int n = 0;
+    for (int unit = 1; unit < end; unit++)
+        n += count_matrices(p, unit);
+    return n;
+}
+
+static void list_matrices(const BurstPlan *p, BurstMatrices *of, BurstMatrix *matrix)
+{
+    for (int unit = 1; unit <= p->layers; unit++) {
+        const BurstUnit *u = burst_unit(p, unit);
+        of[unit - 1] = (BurstMatrices){matrix, 0};
+        for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+            if (muon_updates(p, unit, t))
+                *matrix++ = (BurstMatrix){t->rows, t->cols}, of[unit - 1].n++;
+    }
+}
+
+static int make_owners(BurstCtx *c)
 {
     const int layers = c->plan->layers, ranks = plan_shards(c->plan);
-    const size_t all = (size_t)layers * (size_t)matrices;
+    const size_t all = (size_t)matrices_before(c->plan, layers + 1);
     int64_t *load = calloc(2 * (size_t)ranks, sizeof *load);
+    BurstMatrix *matrix = calloc(all + 1, sizeof *matrix);
+    BurstMatrices *of = calloc((size_t)layers, sizeof *of);
     struct MuonOwners *o = calloc(1, sizeof *o + all * (sizeof *o->owner + sizeof *o->at));
-    if (!load || !o) {
-        free(load);
+    const bool there = load && matrix && of && o;
+    if (there) {
+        o->at = (int64_t *)(void *)(o + 1);
+        o->owner = (int *)(void *)(o->at + all);
+        list_matrices(c->plan, of, matrix);
+        burst_muon_share(of, layers, ranks, o->owner, o->at, load, load + ranks);
+        c->owners = o;
+    } else {
         free(o);
-        return burst_fail(c, BURST_E_MEMORY, "out of memory for the owners of %zu matrices", all);
     }
-    o->matrices = matrices;
-    o->at = (int64_t *)(void *)(o + 1);
-    o->owner = (int *)(void *)(o->at + all);
-    burst_muon_share(matrix, matrices, layers, ranks, o->owner, o->at, load, load + ranks);
-    free(load);
-    c->owners = o;
-    return BURST_OK;
+    free(load), free(matrix), free(of);
+    return there ? BURST_OK
+                 : burst_fail(c, BURST_E_MEMORY, "out of memory for the owners of %zu matrices", all);
 }
 
 int muon_matrices(BurstCtx *c, int unit, MuonMatrix matrix[BURST_MUON_MATRICES], int *count)
 {
     const BurstPlan *p = c->plan;
     const BurstUnit *u = burst_unit(p, unit);
-    BurstMatrix shape[BURST_MUON_MATRICES];
+    if (!c->owners)
+        BURST_TRY(make_owners(c));
+    const int before = matrices_before(p, unit);
     int n = 0;
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++) {
         const bool columns = t->split == BURST_BY_COLS || t->split == BURST_BY_KEY_COLS;
         if (!muon_updates(p, unit, t))
             continue;
-        shape[n] = (BurstMatrix){t->rows, t->cols};
-        matrix[n++] = (MuonMatrix){.tensor = t, .parts = columns ? plan_tensor(p) / tensor_copies(p, t) : 1};
-    }
-    if (!c->owners)
-        BURST_TRY(make_owners(c, shape, n));
-    for (int i = 0; i < n; i++) {
-        matrix[i].owner = c->owners->owner[(unit - 1) * n + i];
-        matrix[i].at = c->owners->at[(unit - 1) * n + i];
+        matrix[n] = (MuonMatrix){.tensor = t, .parts = columns ? plan_tensor(p) / tensor_copies(p, t) : 1};
+        matrix[n].owner = c->owners->owner[before + n];
+        matrix[n].at = c->owners->at[before + n];
+        n++;
     }
     *count = n;
     return BURST_OK;

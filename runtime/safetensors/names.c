@@ -44,14 +44,13 @@ static void set_prefix(const Naming *n, char name[ST_NAME])
 static void full_name(const BurstPlan *p, const Naming *n, int unit, const char *tensor, char name[ST_NAME])
 {
     const Family *f = n->family;
-    const BurstUnit *row = p->units;
-    for (; unit >= row->repeat; row++)
-        unit -= row->repeat;
+    const BurstUnit *row = burst_unit(p, unit);
+    const int layer = unit - 1;
     const char *number = strstr(row->name, "%d");
     if (number && f->layers)
-        snprintf(name, ST_NAME, "%s.%d.%s", f->layers, unit, tensor);
+        snprintf(name, ST_NAME, "%s.%d.%s", f->layers, layer, tensor);
     else if (number)
-        snprintf(name, ST_NAME, "%.*s%d%s.%s", (int)(number - row->name), row->name, unit, number + 2,
+        snprintf(name, ST_NAME, "%.*s%d%s.%s", (int)(number - row->name), row->name, layer, number + 2,
                  tensor);
     else
         snprintf(name, ST_NAME, "%s", n->head && strcmp(tensor, ST_HEAD) == 0 ? n->head : tensor);

@@ -57,25 +57,33 @@ static void zeros(void **state)
         assert_true(x[i] == 0);
 }
 
-/* Each matrix once, apart from the owner's others; no rank does more than the mean and a matrix. */
-static void check_share(const BurstMatrix *matrix, int matrices, int layers, int ranks)
+/* Each matrix once, apart from the owner's others; no rank does more than the mean and a matrix. Of kinds of
+ * layers, every second layer is of the first. */
+static void check_share(const BurstMatrices *kind, int kinds, int layers, int ranks)
 {
     enum { MOST = 4096 };
-    int owner[MOST];
+    BurstMatrices of[64];
+    BurstMatrix matrix[MOST];
+    int owner[MOST], matrices = 0;
     int64_t at[MOST], load[64], elements[64], all = 0, largest = 0;
-    burst_muon_share(matrix, matrices, layers, ranks, owner, at, load, elements);
-    for (int i = 0; i < layers * matrices; i++) {
-        const int64_t n = matrix[i % matrices].rows * matrix[i % matrices].cols;
+    for (int l = 0; l < layers; l++) {
+        of[l] = kind[l % kinds];
+        for (int i = 0; i < of[l].n; i++)
+            matrix[matrices++] = of[l].matrix[i];
+    }
+    burst_muon_share(of, layers, ranks, owner, at, load, elements);
+    for (int i = 0; i < matrices; i++) {
+        const int64_t n = matrix[i].rows * matrix[i].cols;
         assert_in_range(owner[i], 0, ranks - 1);
         assert_true(at[i] >= 0 && at[i] % BURST_MUON_ALIGN == 0 && at[i] + n <= elements[owner[i]]);
         for (int j = 0; j < i; j++) {
-            const int64_t m = matrix[j % matrices].rows * matrix[j % matrices].cols;
+            const int64_t m = matrix[j].rows * matrix[j].cols;
             assert_true(owner[i] != owner[j] || at[i] >= at[j] + m || at[j] >= at[i] + n);
         }
     }
     for (int i = 0; i < matrices; i++) {
         const int64_t flops = burst_muon_flops(matrix[i]);
-        all += layers * flops;
+        all += flops;
         largest = flops > largest ? flops : largest;
     }
     for (int r = 0; r < ranks; r++)
@@ -89,9 +97,12 @@ static void share(void **state)
                                         {14336, 4096}, {14336, 4096}, {4096, 14336}},
                              small[] = {{8, 24}, {24, 8}};
     for (int ranks = 1; ranks <= 64; ranks += ranks < 9 ? 1 : 11) {
-        check_share(llama, 7, 32, ranks);
-        check_share(small, 2, 3, ranks);
-        check_share(small, 1, 1, ranks);
+        const BurstMatrices kinds[] = {{llama, 7}, {small, 2}, {small, 1}};
+        check_share(&kinds[0], 1, 32, ranks);
+        check_share(&kinds[1], 1, 3, ranks);
+        check_share(&kinds[2], 1, 1, ranks);
+        check_share(kinds, 2, 33, ranks);
+        check_share(kinds, 3, 8, ranks);
     }
 }
 

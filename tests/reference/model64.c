@@ -65,10 +65,28 @@ static int layer_tensors(const Shape64 *s)
     return n;
 }
 
-int tensor64_count(const Shape64 *s)
+/* Of all layers as this one is. */
+static Shape64 shape_of(const Shape64 *s, int layer)
 {
-    return 1 + s->layers * layer_tensors(s) + 1 + !s->tied;
+    Shape64 of = *s;
+    if (s->dense && s->dense[layer])
+        of.experts = of.shared_ffn = of.groups = 0, of.ffn = s->dense_ffn,
+        of.shared_gate = of.router_bias = of.correction = of.expert_bias = false;
+    return of;
 }
+
+/* Of the layers before this one. */
+static int tensors_before(const Shape64 *s, int layer)
+{
+    int n = 0;
+    for (int i = 0; i < layer; i++) {
+        const Shape64 of = shape_of(s, i);
+        n += layer_tensors(&of);
+    }
+    return n;
+}
+
+int tensor64_count(const Shape64 *s) { return 1 + tensors_before(s, s->layers) + 1 + !s->tied; }
 
 static int64_t put(Tensor64 *t, int64_t offset, int64_t rows, int64_t cols, bool decays)
 {
@@ -76,12 +94,13 @@ static int64_t put(Tensor64 *t, int64_t offset, int64_t rows, int64_t cols, bool
     return offset + rows * cols;
 }
 
-int64_t tensor64_table(const Shape64 *s, Tensor64 *t)
+int64_t tensor64_table(const Shape64 *whole, Tensor64 *t)
 {
     int64_t at = 0;
     snprintf(t->name, sizeof t->name, "model.embed_tokens.weight");
-    at = put(t++, at, s->vocab, s->hidden, true);
-    for (int layer = 0; layer < s->layers; layer++) {
+    at = put(t++, at, whole->vocab, whole->hidden, true);
+    for (int layer = 0; layer < whole->layers; layer++) {
+        const Shape64 of = shape_of(whole, layer), *s = &of;
 #define X(id, text, rows, cols, decays, there)                                              \
     if (there) {                                                                            \
         snprintf(t->name, sizeof t->name, "model.layers.%d.%s", layer, text);               \
@@ -99,10 +118,10 @@ int64_t tensor64_table(const Shape64 *s, Tensor64 *t)
         }
     }
     snprintf(t->name, sizeof t->name, "model.norm.weight");
-    at = put(t++, at, s->hidden, 1, false);
-    if (!s->tied) {
+    at = put(t++, at, whole->hidden, 1, false);
+    if (!whole->tied) {
         snprintf(t->name, sizeof t->name, "lm_head.weight");
-        at = put(t, at, s->vocab, s->hidden, true);
+        at = put(t, at, whole->vocab, whole->hidden, true);
     }
     return at;
 }
@@ -629,10 +648,7 @@ typedef struct Run {
     double *last;     /* [n][D] output of the last layer */
 } Run;
 
-static const Tensor64 *final_norm(const Run *r)
-{
-    return r->tensor + 1 + r->s->layers * layer_tensors(r->s);
-}
+static const Tensor64 *final_norm(const Run *r) { return r->tensor + 1 + tensors_before(r->s, r->s->layers); }
 
 static const Tensor64 *head(const Run *r)
 {
@@ -643,12 +659,15 @@ static void layers_forward(Run *r, const double *w)
 {
     const Shape64 *s = r->s;
     int64_t n = r->b->n;
-    for (int i = 0; i < s->layers; i++)
-        r->kept[i] = kept_new(s, n);
+    for (int i = 0; i < s->layers; i++) {
+        const Shape64 of = shape_of(s, i);
+        r->kept[i] = kept_new(&of, n);
+    }
     embed(s, r->b, w + r->tensor->offset, s->layers ? r->kept[0].x : r->last);
     for (int i = 0; i < s->layers; i++) {
-        Layer l = layer_of(s, r->tensor + 1 + i * layer_tensors(s), w);
-        layer_forward(s, n, r->b->mask[i], &l, &r->kept[i], i + 1 < s->layers ? r->kept[i + 1].x : r->last);
+        const Shape64 of = shape_of(s, i);
+        Layer l = layer_of(&of, r->tensor + 1 + tensors_before(s, i), w);
+        layer_forward(&of, n, r->b->mask[i], &l, &r->kept[i], i + 1 < s->layers ? r->kept[i + 1].x : r->last);
     }
 }
 
@@ -656,10 +675,11 @@ static void layers_forward(Run *r, const double *w)
 static void layers_back(const Run *r, const double *w, double *dx, double *grad)
 {
     for (int i = r->s->layers - 1; i >= 0; i--) {
-        const Tensor64 *t = r->tensor + 1 + i * layer_tensors(r->s);
-        Layer l = layer_of(r->s, t, w), dl = layer_of(r->s, t, grad);
-        ffn_back(r->s, r->b->n, &l, &dl, &r->kept[i], dx);
-        attention_back(r->s, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
+        const Shape64 of = shape_of(r->s, i);
+        const Tensor64 *t = r->tensor + 1 + tensors_before(r->s, i);
+        Layer l = layer_of(&of, t, w), dl = layer_of(&of, t, grad);
+        ffn_back(&of, r->b->n, &l, &dl, &r->kept[i], dx);
+        attention_back(&of, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
     }
     embed_back(r->s, r->b, dx, grad + r->tensor->offset);
 }

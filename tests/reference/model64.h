@@ -76,6 +76,8 @@ typedef struct Shape64 {
     double least; /* of the sum that weights are divided by */
     /* silu(alpha g) / alpha (u + offset) of g and u clamped at limit; 0: none */
     double alpha, offset, limit;
+    const bool *dense; /* [layers] which have one network, of width dense_ffn; NULL: none */
+    int dense_ffn;
 } Shape64;
 /* experts64.c: router [E][D], bias and correction [E] or NULL; w: of each expert gate, up [ffn][D], down
  * [D][ffn], and where it has biases those of gate and up [ffn], of down [D]. */

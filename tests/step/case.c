@@ -36,7 +36,21 @@ static void make_latent(Model *m)
     m->rope.rotary = -m->shared;
 }
 
-static Program random_program(bool cuda, bool split)
+/* Two kinds of layers in some cases, which have blocks and units of their own. Their parts are the same.
+ * Nothing is drawn, so that the other cases stay as they are. */
+static void make_kinds(Arena *a, Model *m)
+{
+    const int by = m->hidden + m->vocab;
+    if (m->layers < 2 || by % 3)
+        return;
+    int *kind = NEW_ARRAY(a, int, m->layers);
+    m->kinds = 2;
+    for (int l = 1; l < m->layers; l++)
+        kind[l] = l == m->layers - 1 || (by >> l & 1);
+    m->layer_kind = kind;
+}
+
+static Program random_program(Arena *a, bool cuda, bool split)
 {
     const int tensor = split ? 2 + draw(3) : 1, kv_heads = 1 + draw(2), head_dim = 2 * (1 + draw(2));
     Program p = {.target = &targets[cuda ? TARGET_CUDA : TARGET_C],
@@ -72,6 +86,7 @@ static Program random_program(bool cuda, bool split)
     p.model.layer.qk_norm_all = split && p.model.qk_norm && chunks == 1 && p.model.hidden % 2;
     if (latent)
         make_latent(&p.model);
+    make_kinds(a, &p.model);
     return p;
 }
 
@@ -243,7 +258,7 @@ Case *make_split_case(bool cuda, int i, bool split)
     Arena *a = arena_new();
     Case *c = NEW(a, Case);
     c->arena = a;
-    c->program = random_program(cuda, split);
+    c->program = random_program(c->arena, cuda, split);
     const Model *m = &c->program.model;
     c->shape = (Shape64){m->layers,
                          m->hidden,

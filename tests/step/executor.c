@@ -166,10 +166,7 @@ static void copy_in(Machine *m, Operand x, const double *copy, int64_t n)
 
 /* ---- one operation ---- */
 
-static const Unit *unit_of(const Machine *m, int unit)
-{
-    return &m->step->units.at[(unit != 0) + (unit > m->m->layers)];
-}
+static const Unit *unit_of(const Machine *m, int unit) { return units_of(&m->step->units, m->m, unit); }
 
 /* The first shard is this rank's own, the others come from elsewhere. */
 static void gather(Machine *m, const Op *o)

@@ -79,7 +79,12 @@ class Drawn:
         if normalize == "normalize yes;":
             shared += r.choice(["", " least 0.3;"])
         moe = f"moe {{ experts {experts}; top {top}; ffn swiglu {r.choice([8, 20])}; {shared} {score} {normalize} {r.choice(['', 'scale 2.5;'])} }}"
-        self.shape = re.sub(r"ffn swiglu \d+;", moe, self.shape)
+        ffn = re.search(r"ffn swiglu \d+;", self.shape).group()
+        layers = len(self.masks)
+        dense = sorted(r.sample(range(layers), r.randint(1, layers - 1))) if r.random() < 0.5 else None
+        if dense:  # the others have experts
+            moe += " " + ffn.replace("ffn", f"ffn layers {', '.join(map(str, dense))}:")
+        self.shape = self.shape.replace(ffn, moe)
 
     def sizes(self, schedule, share):
         """What the layout says of the ranks that share a sequence."""

@@ -134,6 +134,8 @@ GATED = SHARED.replace("shared 20;", "shared 20; shared_gate yes;")
 GROUPS = "moe { experts 12; top 3; ffn swiglu 16; score sigmoid; normalize yes; eps 1e-20; scale 2.5; groups 4; top_groups 2; group_score two; correction yes; shared 16; }"
 BIASES = "moe { experts 8; top 2; ffn swiglu 24; normalize yes; router_bias yes; bias yes; alpha 1.702; offset 1; limit 0.5; }"
 MANY = "moe { experts 8; top 3; ffn swiglu 16; groups 4; top_groups 2; correction yes; least 0.4; normalize yes; bias yes; shared 16; shared_gate yes; }"
+MIXED = EXPERTS + " ffn layers 0 .. 1: swiglu 40;"  # dense layers first, as in DeepSeek
+EVERY_OTHER = SIGMOIDS.replace("moe", "moe layers 1, 3:") + " ffn swiglu 32;"
 BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
@@ -152,6 +154,15 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full"), Shape(kv_heads=4, experts=BIASES)),
     (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective"), Shape(experts=BIASES)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, experts=MANY)),
+    (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(masks=ALTERNATING, experts=MIXED)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, masks=ALTERNATING, experts=EVERY_OTHER)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(3)", offload="activations"), Shape(masks=ALTERNATING, experts=MIXED)),
+    (Layout("ring", "keys", "zigzag", lanes=2, offload="activations(gate_up, expert_gate_up)"), Shape(masks=ALTERNATING, experts=EVERY_OTHER)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="save(x_mid, gate_up(2), logits(2))"), Shape(masks=ALTERNATING, experts=EVERY_OTHER)),
+    (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=3, queries="keys", recompute="full(2)"), Shape(masks=ALTERNATING, experts=EVERY_OTHER)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=4, overlap="yes", weights="zero2"),
+     Shape(kv_heads=4, part="qk_norm all;", masks=ALTERNATING, experts=MIXED)),
+    (Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero1"), Shape(tied="yes", masks=ALTERNATING, experts=EVERY_OTHER)),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
     (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),
@@ -322,6 +333,7 @@ TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4, weights="zero1", chunks=3, tensor=2),
           Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2 within 2", recompute="selective", tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, weights="zero2", tensor=4)]  # twice the key heads
+KINDS = Shape(vocab=256, masks=("causal", "document", "causal"), experts=EXPERTS + " ffn layers 1: swiglu 40;")
 MUON = [ONE, *(Layout("ring", "keys", "zigzag", lanes=2, weights=w) for w in ("zero1", "zero2", "zero3", "zero3_no_sync")),
         Layout("ring", "keys", "zigzag", lanes=2, weights="zero1 within 1"), Layout("ring", "queries", "striped", lanes=3, recompute="full"),
         Layout("burst", "keys", "zigzag", 2, 2, 2), Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"),
@@ -330,7 +342,8 @@ MUON = [ONE, *(Layout("ring", "keys", "zigzag", lanes=2, weights=w) for w in ("z
         Layout("ring", "keys", "zigzag", 2, 2, 4, weights="zero2", tensor=4), Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within 2", tensor=2)]
 MUON_SHAPES = [(MUON[0], Shape(vocab=256, kv_heads=8, ffn=17, part=BIAS, masks=("causal", "document", "full"))),
                (MUON[10], Shape(vocab=256, heads=2, kv_heads=2, ffn=18, tied="yes", part=NORM, masks=("causal",))),
-               (MUON[6], Shape(vocab=256, heads=6, kv_heads=1, ffn=7, tied="yes", masks=("window(17)", "document", "causal", "full")))]
+               (MUON[6], Shape(vocab=256, heads=6, kv_heads=1, ffn=7, tied="yes", masks=("window(17)", "document", "causal", "full"))),
+               (MUON[4], KINDS)]
 SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "striped", nodes=2, lanes=2, mesh=(2, 2)),
              Layout("double_ring", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("double_ring", "queries", "contiguous", lanes=4, mesh=(2, 2)),
              Layout("gather", "keys", "zigzag", lanes=4), Layout("near", "keys", "contiguous", lanes=4), Layout("near", "queries", "zigzag", lanes=4),
@@ -800,12 +813,13 @@ class Training:
             done = run([program, NEAR_STEPS, self.data, *shape.masks], 120, self.environment, check=False)
             require(done.returncode == 0, f"{layout}\n{done.stdout}{done.stderr}")
             print(f"{layout.name()}: {done.stdout.strip()}", flush=True)
-        self.muon_resumed(train)
+        self.muon_resumed(train, TEXT)
+        self.muon_resumed(train, KINDS)
 
-    def muon_resumed(self, train):
+    def muon_resumed(self, train, shape):
         """On as many ranks the same bits, on others nearly the same losses; and a checkpoint of AdamW is none of Muon."""
         layout, folder = MUON[11], self.folder / "muon_checkpoints"
-        programs = {other: self.build(f"muon_resumed_{other.name()}", other, TEXT, train) for other in (layout, ONE, MUON[4])}
+        programs = {other: self.build(f"muon_resumed_{shape.ffn}_{len(shape.masks)}_{other.name()}", other, shape, train) for other in (layout, ONE, MUON[4])}
         right = self.train(programs[layout])
         self.train(programs[layout], "--steps", "10", "--checkpoint", folder, "--every", "10")
         for other, program in programs.items():
@@ -816,7 +830,7 @@ class Training:
             print(f"{other.name()} resumed: losses differ by {apart:.2e}", flush=True)
             shutil.rmtree(folder)
             self.train(programs[layout], "--steps", "10", "--checkpoint", folder, "--every", "10")
-        refused = run([self.program(ONE, NEAR_STEPS), "--quiet", "--resume", "--checkpoint", folder], 60, self.environment, check=False)
+        refused = run([self.program(ONE, NEAR_STEPS, shape), "--quiet", "--resume", "--checkpoint", folder], 60, self.environment, check=False)
         require(refused.returncode == 2 and "optimizer muon" in refused.stderr, f"AdamW goes on with Muon's momentum\n{refused.stderr}")
 
     def bf16(self):

@@ -28,14 +28,16 @@ static bool is_tied(const BurstPlan *p)
     return matrices == 0;
 }
 
-static bool has_tensor(const BurstPlan *p, const char *name)
+static bool layer_has(const BurstPlan *p, int of, const char *name)
 {
-    const BurstUnit *layer = burst_unit(p, 1);
+    const BurstUnit *layer = burst_unit(p, 1 + of);
     for (int i = 0; i < layer->tensors; i++)
         if (strcmp(layer->tensor[i].name, name) == 0)
             return true;
     return false;
 }
+
+static bool has_tensor(const BurstPlan *p, const char *name) { return layer_has(p, 0, name); }
 
 int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
@@ -50,7 +52,10 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
     x->gap = 1;
     if (p->experts.experts) {
         const BurstExperts *e = &p->experts;
-        x->shape.ffn = e->width;
+        x->shape.ffn = e->width, x->shape.dense_ffn = p->ffn;
+        x->shape.dense = x->dense = calloc((size_t)p->layers, sizeof *x->dense);
+        for (int l = 0; x->dense && l < p->layers; l++)
+            x->dense[l] = !layer_has(p, l, "mlp.router.weight");
         x->shape.experts = e->experts, x->shape.top = e->top,
         x->shape.sigmoid = e->score == BURST_SCORE_SIGMOID;
         x->shape.normalize = e->normalize, x->shape.score_eps = e->eps, x->shape.score_scale = e->scale;
@@ -65,16 +70,13 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
     x->full = burst_take(c, (size_t)(largest_shard(p) * p->world) * sizeof(float));
-    if (!x->tensor || !x->shard || !x->full)
+    if (!x->tensor || !x->shard || !x->full || (p->experts.experts && !x->dense))
         return burst_fail(c, BURST_E_MEMORY, "no memory for the whole model");
     x->count = tensor64_table(&x->shape, x->tensor);
     return BURST_OK;
 }
 
-void whole_close(Whole *x)
-{
-    free(x->tensor);
-}
+void whole_close(Whole *x) { free(x->tensor), free(x->dense); }
 
 static int gather(Whole *x, BurstGroup ranks, const float *shard, int64_t elements)
 {
@@ -93,12 +95,11 @@ static const Tensor64 *find(const Whole *x, const char *name)
     return NULL;
 }
 
-/* repeat: the unit's number among its row's: the layer. */
-static const Tensor64 *find_in_unit(const Whole *x, int repeat, const BurstTensor *t)
+static const Tensor64 *find_in_unit(const Whole *x, int layer, const BurstTensor *t)
 {
     char name[192];
     const Tensor64 *found = find(x, t->name);
-    snprintf(name, sizeof name, "model.layers.%d.%s", repeat, t->name);
+    snprintf(name, sizeof name, "model.layers.%d.%s", layer, t->name);
     return found ? found : find(x, name);
 }
 
@@ -116,12 +117,12 @@ static bool spread_run(const Whole *x, const BurstRun *r, const float *shard, do
     return true;
 }
 
-static int spread(const Whole *x, const BurstUnit *u, int repeat, double *out, int64_t *placed)
+static int spread(const Whole *x, const BurstUnit *u, int layer, double *out, int64_t *placed)
 {
     const BurstGroup shards = burst_shard_group(x->c);
     for (int i = 0; i < u->tensors; i++) {
         const BurstTensor *t = &u->tensor[i];
-        const Tensor64 *to = find_in_unit(x, repeat, t);
+        const Tensor64 *to = find_in_unit(x, layer, t);
         if (!to || to->rows * to->cols != t->rows * t->cols)
             return burst_fail(x->c, BURST_E_PLAN, "no weight of a Llama is unit %s, tensor %s [%lld][%lld]",
                               u->name, t->name, (long long)t->rows, (long long)t->cols);
@@ -138,12 +139,11 @@ static int spread(const Whole *x, const BurstUnit *u, int repeat, double *out, i
 int whole_weights(Whole *x, float *const *shards, double *out)
 {
     int64_t placed = 0;
-    int unit = 0;
-    for (int row = 0; row < x->p->unit_rows; row++)
-        for (int repeat = 0; repeat < x->p->units[row].repeat; repeat++, unit++) {
-            BURST_TRY(gather(x, burst_shard_group(x->c), shards[unit], x->p->units[row].shard));
-            BURST_TRY(spread(x, &x->p->units[row], repeat, out, &placed));
-        }
+    for (int unit = 0; unit < burst_unit_count(x->p); unit++) {
+        const BurstUnit *u = burst_unit(x->p, unit);
+        BURST_TRY(gather(x, burst_shard_group(x->c), shards[unit], u->shard));
+        BURST_TRY(spread(x, u, unit - 1, out, &placed));
+    }
     if (placed != x->count)
         return burst_fail(x->c, BURST_E_PLAN, "the plan has %lld weights, a Llama of its shape %lld",
                           (long long)placed, (long long)x->count);

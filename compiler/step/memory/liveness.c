@@ -38,7 +38,7 @@ static bool read_later(const Block *b, int op, int value)
  * memory. */
 static bool made_apart(const Step *s, int from, int to)
 {
-    for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++) {
+    for (int b = BLOCK_BACKWARD; b < BLOCK_EMBED_BACK; b++) {
         bool one = false, other = false;
         for (int i = 0; i < s->block[b].ops.n; i++)
             for (int j = 0; j < OP_WRITES; j++) {

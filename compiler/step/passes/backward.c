@@ -249,6 +249,7 @@ void step_backward(Step *s)
                               .element = EL_FLOAT,
                               .gradient = -1});
     loss_gradient(s);
-    block_backward(s, BLOCK_FORWARD, BLOCK_BACKWARD, s->block[BLOCK_FORWARD].ops.n);
+    for (int k = 0; k < step_kinds(s); k++)
+        block_backward(s, BLOCK_FORWARD + k, BLOCK_BACKWARD + k, s->block[BLOCK_FORWARD + k].ops.n);
     block_backward(s, BLOCK_EMBED, BLOCK_EMBED_BACK, s->block[BLOCK_EMBED].ops.n);
 }

@@ -38,12 +38,10 @@ static void drop_copies(const Step *s, Block *b)
     b->ops.n = left;
 }
 
-void step_group(Step *s)
+static void group_of_kind(Step *s, int kind)
 {
-    const Block *forward = &s->block[BLOCK_FORWARD];
-    Block *again = &s->block[BLOCK_FORWARD_AGAIN], *backward = &s->block[BLOCK_BACKWARD];
-    if (s->group == 1)
-        return;
+    const Block *forward = &s->block[BLOCK_FORWARD + kind];
+    Block *again = &s->block[BLOCK_FORWARD_AGAIN + kind], *backward = &s->block[BLOCK_BACKWARD + kind];
     again->end = s->program->model.layers;
     const Op *fetched = fetch_in(s, backward);
     if (fetched) { /* backward fetches the previous layer's */
@@ -58,4 +56,10 @@ void step_group(Step *s)
             *vec_push(s->arena, &again->ops) = o;
     }
     drop_copies(s, backward);
+}
+
+void step_group(Step *s)
+{
+    for (int k = 0; k < step_kinds(s) && s->group > 1; k++)
+        group_of_kind(s, k);
 }

@@ -15,12 +15,9 @@
 /* The first of two consecutive tensors: of keys' own elements, and of values. */
 static const char weights[] = "self_attn.k_b_proj.weight";
 
-void step_latents(Step *s)
+static void read_latents(Block *b)
 {
-    Block *b = &s->block[BLOCK_FORWARD];
     Operand latent = {-1, 0};
-    if (!s->choice.latents)
-        return;
     for (int i = 0; i < b->ops.n; i++) {
         Op *o = &b->ops.at[i];
         if (o->kind == OP_LINEAR && !strcmp(o->weight, weights))
@@ -31,4 +28,10 @@ void step_latents(Step *s)
         o->weight = weights;
         o->tensors = 2;
     }
+}
+
+void step_latents(Step *s)
+{
+    for (int k = 0; k < step_kinds(s) && s->choice.latents; k++)
+        read_latents(&s->block[BLOCK_FORWARD + k]);
 }

@@ -3,7 +3,10 @@
  *
  * Rows of optional parts name the function that tells whether the model has the part. If an operation's
  * operand depends on the parts, it has several names, "q_product|q_flat": the first that the model has is
- * used. */
+ * used.
+ *
+ * Layers of each kind have rows of their own: those of a model all of whose layers are of the kind. A value
+ * is there in the layers whose rows have it. */
 #include "step/step.h"
 
 #include <string.h>
@@ -32,7 +35,7 @@ static bool dense(const Model *m) { return !experts(m); }
 static bool gated(const Model *m) { return dense(m) && m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
 static bool ungated(const Model *m) { return dense(m) && !gated(m); }
 static bool shared(const Model *m) { return m->experts.shared > 0; }
-static bool mlp_bias(const Model *m) { return m->layer.mlp_bias; }
+static bool mlp_bias(const Model *m) { return dense(m) && m->layer.mlp_bias; }
 static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
 static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
 static bool o_bias(const Model *m) { return m->layer.o_bias; }
@@ -224,13 +227,27 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
 {
     const int ranks = within ? within : p->cluster.world;
     const Model *m = &p->model;
-    Unit *u = NEW_ARRAY(a, Unit, 3);
+    const int kinds = model_kinds(m);
+    Unit *u = NEW_ARRAY(a, Unit, kinds + 2);
     u[0] = unit_of(a, m, shape, ranks, "embedding", "model.embed_tokens", embed_tensors,
                    countof(embed_tensors), 1);
-    u[1] = unit_of(a, m, shape, ranks / shape->tensor, "layer", "model.layers.%d", layer_tensors,
-                   countof(layer_tensors), m->layers);
-    u[2] = unit_of(a, m, shape, ranks, "head", "head", head_tensors, countof(head_tensors), 1);
-    return (Units){3, u, ranks};
+    for (int k = 0; k < kinds; k++) {
+        const Model of_kind = model_with_kind(m, k);
+        u[units_layer(k)] = unit_of(a, &of_kind, shape, ranks / shape->tensor,
+                                    kinds > 1 ? model_kind_name(m, k) : "layer", "model.layers.%d",
+                                    layer_tensors, countof(layer_tensors), model_layers_of(m, k));
+    }
+    u[1 + kinds] = unit_of(a, m, shape, ranks, "head", "head", head_tensors, countof(head_tensors), 1);
+    return (Units){2 + kinds, u, ranks};
+}
+
+int units_layer(int kind) { return 1 + kind; }
+
+const Unit *units_of(const Units *u, const Model *m, int unit)
+{
+    if (unit == 0)
+        return &u->at[0];
+    return unit > m->layers ? &u->at[u->n - 1] : &u->at[units_layer(model_kind(m, unit - 1))];
 }
 
 /* ---- values and operations ---- */
@@ -491,29 +508,45 @@ static const Row head_rows[] = {
      .scale = BURST_SCALE_LOGIT_SOFTCAP},
 };
 
-static Operand operand(const Step *s, const char *text)
+/* Whether the table has a row of the value, and no row that the model has. */
+static bool lacks(const Model *m, const PartValue *row, int n, const char *name)
+{
+    bool there = false, has = false;
+    for (int i = 0; i < n; i++)
+        if (strcmp(row[i].value.name, name) == 0)
+            there = true, has |= has_part(m, row[i].part);
+    return there && !has;
+}
+
+/* -1: a model of these parts has no such value. */
+static int value_of(const Step *s, const Model *m, const char *name)
+{
+    return lacks(m, part_values, countof(part_values), name) ? -1 : step_value(s, name);
+}
+
+static Operand operand(const Step *s, const Model *m, const char *text)
 {
     char name[32];
     const size_t n = strcspn(text, "+|");
     memcpy(name, text, n);
     name[n] = 0;
-    const int value = step_value(s, name);
-    return value < 0 && text[n] == '|' ? operand(s, text + n + 1) : (Operand){value, text[n] == '+'};
+    const int value = value_of(s, m, name);
+    return value < 0 && text[n] == '|' ? operand(s, m, text + n + 1) : (Operand){value, text[n] == '+'};
 }
 
-static void add_rows(Step *s, int block, const Row *row, int rows)
+static void add_rows(Step *s, const Model *m, int block, const Row *row, int rows)
 {
     for (int i = 0; i < rows; i++) {
-        if (!has_part(&s->program->model, row[i].part))
+        if (!has_part(m, row[i].part))
             continue;
         Op o = op_make(row[i].kind);
         o.weight = row[i].weight;
         o.tensors = row[i].tensors ? row[i].tensors : 1;
         o.scale = row[i].scale;
         for (int j = 0; j < countof(row->read) && row[i].read[j]; j++)
-            o.read[j] = operand(s, row[i].read[j]);
+            o.read[j] = operand(s, m, row[i].read[j]);
         for (int j = 0; j < countof(row->write) && row[i].write[j]; j++)
-            o.write[j] = operand(s, row[i].write[j]);
+            o.write[j] = operand(s, m, row[i].write[j]);
         *vec_push(s->arena, &s->block[block].ops) = o;
     }
 }
@@ -532,27 +565,51 @@ static void add_values(Step *s, const Value *v, int n, bool layer)
     }
 }
 
+static bool layers_have(const Model *m, Part *part)
+{
+    bool has = false;
+    for (int k = 0; k < model_kinds(m); k++) {
+        const Model of_kind = model_with_kind(m, k);
+        has |= has_part(&of_kind, part);
+    }
+    return has;
+}
+
 static void add_part_values(Step *s, const PartValue *v, int n)
 {
     for (int i = 0; i < n; i++)
-        add_values(s, &v[i].value, has_part(&s->program->model, v[i].part), true);
+        add_values(s, &v[i].value, layers_have(&s->program->model, v[i].part), true);
+}
+
+/* Blocks for the layers of a kind. */
+static void add_layer_blocks(Step *s, int kind)
+{
+    static const Block blocks[] = {{.name = "forward", .repeat = REPEAT_UP},
+                                   {.name = "forward again", .repeat = REPEAT_UP},
+                                   {.name = "backward", .repeat = REPEAT_DOWN},
+                                   {.name = "backward_lower", .repeat = REPEAT_DOWN}};
+    static const int phase[] = {BLOCK_FORWARD, BLOCK_FORWARD_AGAIN, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+    const char *name = model_kind_name(&s->program->model, kind);
+    for (int i = 0; i < countof(phase); i++) {
+        Block *b = &s->block[phase[i] + kind];
+        *b = blocks[i];
+        b->unit = units_layer(kind);
+        b->name = *name ? arena_printf(s->arena, "%s %s", b->name, name) : b->name;
+    }
+    s->block[BLOCK_FORWARD + kind].end = s->block[BLOCK_BACKWARD + kind].end = s->program->model.layers;
 }
 
 Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units)
 {
     static const Block blocks[STEP_BLOCKS] = {
         [BLOCK_EMBED] = {.name = "embed"},
-        [BLOCK_FORWARD] = {.name = "forward", .repeat = REPEAT_UP, .unit = 1},
-        [BLOCK_HEAD] = {.name = "head", .unit = 2},
-        [BLOCK_FORWARD_AGAIN] = {.name = "forward again", .repeat = REPEAT_UP, .unit = 1},
-        [BLOCK_BACKWARD] = {.name = "backward", .repeat = REPEAT_DOWN, .unit = 1},
-        [BLOCK_BACKWARD_LOWER] = {.name = "backward_lower", .repeat = REPEAT_DOWN, .unit = 1},
+        [BLOCK_HEAD] = {.name = "head"},
         [BLOCK_EMBED_BACK] = {.name = "embed backward"},
         [BLOCK_MOMENTUM] = {.name = "momentum", .repeat = REPEAT_UP, .unit = 1},
         [BLOCK_ORTHOGONALIZE] = {.name = "orthogonalize", .unit = 1},
         [BLOCK_MATRICES] = {.name = "matrices", .repeat = REPEAT_UP, .unit = 1},
         [BLOCK_OPTIMIZER] = {.name = "optimizer", .repeat = REPEAT_UNITS},
-        [BLOCK_DONE] = {.name = "done", .unit = 2}};
+        [BLOCK_DONE] = {.name = "done"}};
     Step *s = NEW(a, Step);
     const int64_t tokens = (part->max_tokens + shape->tensor - 1) / shape->tensor;
     *s = (Step){.arena = a,
@@ -566,7 +623,9 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
                 .units = units};
     *vec_push(a, &s->scopes) = (Scope){0}; /* the block's */
     memcpy(s->block, blocks, sizeof blocks);
-    s->block[BLOCK_FORWARD].end = s->block[BLOCK_BACKWARD].end = p->model.layers;
+    s->block[BLOCK_HEAD].unit = s->block[BLOCK_DONE].unit = units.n - 1;
+    for (int k = 0; k < model_kinds(&p->model); k++)
+        add_layer_blocks(s, k);
     s->block[BLOCK_MOMENTUM].end = s->block[BLOCK_MATRICES].end = p->model.layers;
     add_values(s, end_values, countof(end_values), false);
     for (int i = 0; i < countof(part_end_values); i++)
@@ -574,8 +633,11 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
     add_part_values(s, first_values, countof(first_values));
     add_values(s, layer_values, countof(layer_values), true);
     add_part_values(s, part_values, countof(part_values));
-    add_rows(s, BLOCK_EMBED, embed_rows, countof(embed_rows));
-    add_rows(s, BLOCK_FORWARD, layer_rows, countof(layer_rows));
-    add_rows(s, BLOCK_HEAD, head_rows, countof(head_rows));
+    add_rows(s, &p->model, BLOCK_EMBED, embed_rows, countof(embed_rows));
+    for (int k = 0; k < model_kinds(&p->model); k++) {
+        const Model of_kind = model_with_kind(&p->model, k);
+        add_rows(s, &of_kind, BLOCK_FORWARD + k, layer_rows, countof(layer_rows));
+    }
+    add_rows(s, &p->model, BLOCK_HEAD, head_rows, countof(head_rows));
     return s;
 }

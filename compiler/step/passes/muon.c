@@ -24,21 +24,30 @@ static int matrices_of(const Unit *layer, BurstMatrix *matrix)
 
 MuonShare muon_share(Arena *a, const Program *p, Units units)
 {
-    const int layers = p->model.layers;
-    BurstMatrix matrix[BURST_MUON_MATRICES];
-    const int n = matrices_of(&units.at[1], matrix);
-    int64_t *at = NEW_ARRAY(a, int64_t, layers *n + 2 * units.ranks), *load = at + layers * n,
+    const int layers = p->model.layers, kinds = model_kinds(&p->model);
+    BurstMatrices kind[LAYER_KINDS], *of = NEW_ARRAY(a, BurstMatrices, layers);
+    int all = 0;
+    for (int k = 0; k < kinds; k++) {
+        BurstMatrix *matrix = NEW_ARRAY(a, BurstMatrix, units.at[units_layer(k)].tensors);
+        kind[k] = (BurstMatrices){matrix, matrices_of(&units.at[units_layer(k)], matrix)};
+    }
+    for (int l = 0; l < layers; l++) {
+        of[l] = kind[model_kind(&p->model, l)];
+        all += of[l].n;
+    }
+    int64_t *at = NEW_ARRAY(a, int64_t, all + 2 * units.ranks), *load = at + all,
             *elements = load + units.ranks;
-    burst_muon_share(matrix, n, layers, units.ranks, NEW_ARRAY(a, int, layers *n), at, load, elements);
+    burst_muon_share(of, layers, units.ranks, NEW_ARRAY(a, int, all), at, load, elements);
     MuonShare most = {0};
     for (int r = 0; r < units.ranks; r++) {
         most.elements = elements[r] > most.elements ? elements[r] : most.elements;
         most.flops = load[r] > most.flops ? load[r] : most.flops;
     }
-    for (int i = 0; i < n; i++) {
-        const int64_t scratch = burst_muon_scratch(matrix[i]);
-        most.scratch = scratch > most.scratch ? scratch : most.scratch;
-    }
+    for (int k = 0; k < kinds; k++)
+        for (int i = 0; i < kind[k].n; i++) {
+            const int64_t scratch = burst_muon_scratch(kind[k].matrix[i]);
+            most.scratch = scratch > most.scratch ? scratch : most.scratch;
+        }
     return most;
 }
 

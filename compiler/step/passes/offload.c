@@ -12,6 +12,9 @@
  * at a time (`fetch chunks`): a loop begins with the fetch of its first chunk, and each chunk with that of
  * the next, so that two chunks of it are on the device, of no layer all. The last layer's is staged as
  * well, as the head begins.
+ *
+ * Layers of some kinds may lack a value. Blocks of all kinds copy it, since the layer before may be of any,
+ * and op_follows leaves out copies of layers that lack it.
  */
 #include "step/step.h"
 
@@ -32,6 +35,15 @@ static bool reads_saved(const Block *b, int value)
 
 static bool has_dim(const Value *v, Dim d) { return v->dim[0] == d || v->dim[1] == d; }
 
+/* Whether backward of the kinds of layers that have it reads it. */
+static bool backward_reads(const Step *s, int value, int phase)
+{
+    bool reads = true;
+    for (int k = 0; k < step_kinds(s); k++)
+        reads &= !step_has_value(s, k, value) || reads_saved(&s->block[phase + k], value);
+    return reads;
+}
+
 /* Whether a layer that stages saves it, and backward of each that saves it reads it. */
 static bool can_stage(const Step *s, int value)
 {
@@ -41,8 +53,8 @@ static bool can_stage(const Step *s, int value)
     if (v->kind != VALUE_ACTIVATION || !rows || !v->saved || v->host || v->saved_from >= s->offload_layers ||
         (s->group > 1 && v->index != INDEX_BOUNDARY))
         return false;
-    return reads_saved(&s->block[BLOCK_BACKWARD], value) &&
-           (v->saved_from > 0 || !lower->ops.n || reads_saved(lower, value));
+    return backward_reads(s, value, BLOCK_BACKWARD) &&
+           (v->saved_from > 0 || !lower->ops.n || backward_reads(s, value, BLOCK_BACKWARD_LOWER));
 }
 
 /* Of the layer before: forward's, and in backward the one that follows. */
@@ -73,12 +85,28 @@ static int before_next(const Step *s, const Block *b)
     return b->ops.n;
 }
 
-/* The copies are in order: with the last all are there. */
-static void add_wait(Step *s, Block *b, int at, int last)
+static bool kind_copies(const Step *s, int kind, int host)
 {
-    Op o = op_wait(OP_STAGE);
-    op_read(&o, last, -1);
-    op_insert(s, b, at, o);
+    return s->values.at[host].index == INDEX_BOUNDARY || step_has_value(s, kind, s->values.at[host].original);
+}
+
+/* The copies are in order: with the last of a layer all of it are there. Layers of some kinds may lack that
+ * one, and wait for the last that they have. */
+static void add_waits(Step *s, Block *b, int at, const int *host, int n)
+{
+    bool waits[LAYER_KINDS] = {0};
+    for (int i = n - 1; i >= 0; i--) {
+        Op o = op_wait(OP_STAGE);
+        bool needed = false;
+        for (int k = 0; k < step_kinds(s); k++) {
+            const bool copies = kind_copies(s, k, host[i]);
+            needed |= copies && !waits[k];
+            waits[k] |= copies;
+        }
+        op_read(&o, host[i], -1);
+        if (needed)
+            op_insert(s, b, at, o);
+    }
 }
 
 static int add_copy(Step *s, int value, bool by_chunks)
@@ -87,6 +115,7 @@ static int add_copy(Step *s, int value, bool by_chunks)
     v.name = arena_printf(s->arena, "%s_host", v.name);
     v.host = true;
     v.of_last = by_chunks;
+    v.original = value;
     v.gradient = -1;
     return step_add_value(s, v);
 }
@@ -107,7 +136,7 @@ static bool read_by_chunks(const Step *s, int value)
     const Value *v = &s->values.at[value];
     bool rows = s->choice.fetch_chunks && (v->dim[0] == DIM_TOKENS || v->dim[0] == DIM_ALL_TOKENS) &&
                 (!v->by_heads || dim_of_queries(v->dim[1]));
-    for (int b = BLOCK_BACKWARD; b <= BLOCK_BACKWARD_LOWER; b++)
+    for (int b = BLOCK_BACKWARD; b < BLOCK_EMBED_BACK; b++)
         for (int i = 0; i < s->block[b].ops.n; i++)
             rows &= !reads_own(&s->block[b].ops.at[i], value) ||
                     op_takes_rows(s, &s->block[b].ops.at[i], value);
@@ -174,22 +203,33 @@ static void fetch(Step *s, Block *b, int at, int value, int host, int chunk)
 
 /* ---- all of it ---- */
 
-/* So far: how many, of these fetched whole; the host's copy of the last one, and of the last that is
- * fetched by chunks. */
-typedef struct Staging { int staged, whole, host, last; } Staging;
+/* So far: how many, of these fetched whole; their copies on the host, and of those that are fetched by
+ * chunks. */
+typedef struct Staging {
+    int staged, whole;
+    Vec(int) host, chunks;
+} Staging;
+
+static void fetch_in_kinds(Step *s, int phase, int at, int value, int host, int chunk)
+{
+    for (int k = 0; k < step_kinds(s); k++)
+        fetch(s, &s->block[phase + k], at, value, host, chunk);
+}
 
 static void stage_value(Step *s, Staging *so_far, int value)
 {
     const bool by_chunks = read_by_chunks(s, value), lower = s->values.at[value].saved_from == 0;
-    const int chunk = by_chunks ? add_chunk(s, value) : -1;
-    so_far->host = add_copy(s, value, by_chunks);
-    op_insert(s, &s->block[BLOCK_FORWARD], so_far->staged, copy_of(OP_STAGE, value, so_far->host));
-    if (by_chunks)
-        op_insert(s, &s->block[BLOCK_HEAD], so_far->staged - so_far->whole,
-                  copy_of(OP_STAGE, value, so_far->last = so_far->host));
-    fetch(s, &s->block[BLOCK_BACKWARD], so_far->whole, value, so_far->host, chunk);
+    const int chunk = by_chunks ? add_chunk(s, value) : -1, host = add_copy(s, value, by_chunks);
+    *vec_push(s->arena, &so_far->host) = host;
+    for (int k = 0; k < step_kinds(s); k++)
+        op_insert(s, &s->block[BLOCK_FORWARD + k], so_far->staged, copy_of(OP_STAGE, value, host));
+    if (by_chunks) {
+        op_insert(s, &s->block[BLOCK_HEAD], so_far->staged - so_far->whole, copy_of(OP_STAGE, value, host));
+        *vec_push(s->arena, &so_far->chunks) = host;
+    }
+    fetch_in_kinds(s, BLOCK_BACKWARD, so_far->whole, value, host, chunk);
     if (lower)
-        fetch(s, &s->block[BLOCK_BACKWARD_LOWER], 0, value, so_far->host, chunk);
+        fetch_in_kinds(s, BLOCK_BACKWARD_LOWER, 0, value, host, chunk);
     so_far->whole += !by_chunks;
     so_far->staged++;
 }
@@ -197,17 +237,20 @@ static void stage_value(Step *s, Staging *so_far, int value)
 /* What upper layers alone save comes first: the last one's copy is then of all layers that stage any. */
 void step_space(Step *s, const char *set)
 {
-    Staging so_far = {.host = -1, .last = -1};
+    Staging so_far = {0};
     for (int lower = 0, n = s->values.n; lower < 2 && set; lower++)
         for (int i = 0; i < n; i++)
             if (saves(set, s->values.at[i].name) && can_stage(s, i) &&
                 (s->values.at[i].saved_from == 0) == lower)
                 stage_value(s, &so_far, i);
-    if (so_far.staged)
-        add_wait(s, &s->block[BLOCK_FORWARD], before_next(s, &s->block[BLOCK_FORWARD]), so_far.host);
-    if (so_far.last >= 0)
-        add_wait(s, &s->block[BLOCK_HEAD],
-                 loop_begin(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)), so_far.last);
+    for (int k = 0; k < step_kinds(s) && so_far.staged; k++) {
+        Block *b = &s->block[BLOCK_FORWARD + k];
+        add_waits(s, b, before_next(s, b), so_far.host.at, so_far.host.n);
+    }
+    if (so_far.chunks.n)
+        add_waits(s, &s->block[BLOCK_HEAD],
+                  loop_begin(s, &s->block[BLOCK_HEAD], op_first(&s->block[BLOCK_HEAD], OP_LOSS)),
+                  so_far.chunks.at, so_far.chunks.n);
 }
 
 /* The largest first: a byte that is staged frees as much and takes as long, whatever it is of. */

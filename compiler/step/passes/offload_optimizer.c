@@ -85,7 +85,7 @@ static void update_on_host(Step *s)
     const int host = add_on_host(s, "grad_host", VALUE_SHARD, s->values.at[grad].element),
               new = add_on_host(s, "param_new", VALUE_WEIGHT, EL_ACTIVATION);
     for (int b = BLOCK_HEAD; b <= BLOCK_EMBED_BACK; b++)
-        if (s->block[b].ops.n && b != BLOCK_FORWARD_AGAIN)
+        if (s->block[b].ops.n && block_phase(b) != BLOCK_FORWARD_AGAIN)
             download(s, &s->block[b], grad, host);
     s->block[BLOCK_OPTIMIZER].ops.n = 0;
     *vec_push(s->arena, &s->block[BLOCK_OPTIMIZER].ops) = copy_of(OP_OPTIMIZER, host, new);

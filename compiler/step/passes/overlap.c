@@ -112,7 +112,7 @@ static void put_behind_wait(const Step *s, Block *b, int at)
 
 void step_overlap(Step *s)
 {
-    for (int k = BLOCK_BACKWARD; k <= BLOCK_BACKWARD_LOWER; k++) {
+    for (int k = BLOCK_BACKWARD; k < BLOCK_EMBED_BACK; k++) {
         Block *b = &s->block[k];
         for (int i = 0; i < b->ops.n; i++)
             if (b->ops.at[i].kind == OP_TENSOR_GATHER_BACK)

@@ -99,9 +99,9 @@ static bool savable(const Value *v)
 
 static bool is_saved(const char *set, const Value *v) { return v->kept || saves(set, v->name); }
 
-void make_again(Step *s, const Block *from, const char *set, Block *to)
+void make_again(Step *s, int kind, const Block *from, const char *set, Block *to)
 {
-    Saver v = {s, &s->block[BLOCK_FORWARD], set, {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
+    Saver v = {s, &s->block[BLOCK_FORWARD + kind], set, {0}, NEW_ARRAY(s->arena, bool, s->values.n)};
     for (int i = 0; i < s->values.n; i++)
         v.here[i] = !savable(&s->values.at[i]) || is_saved(set, &s->values.at[i]);
     need_keys(&v);
@@ -125,36 +125,48 @@ static int add_tail(Step *s, const char *of)
 }
 
 /* Directly after attention. */
-static void keep_tail(Step *s, double share)
+static void keep_tail(Step *s, Block *b, int o_tail, int lse_tail)
 {
-    Block *b = &s->block[BLOCK_FORWARD];
     int at = 0;
-    s->tail = tail_tokens(share, s->all_tokens);
     while (b->ops.at[at++].kind != OP_ATTENTION)
         ;
     Op keep = op_make(OP_KEEP);
     for (int i = 0; i < 2; i++)
         op_read(&keep, b->ops.at[at - 1].write[i].value, 0);
-    op_write(&keep, add_tail(s, "o"), 0, false);
-    op_write(&keep, add_tail(s, "lse"), 0, false);
+    op_write(&keep, o_tail, 0, false);
+    op_write(&keep, lse_tail, 0, false);
     vec_push(s->arena, &b->ops);
     memmove(&b->ops.at[at + 1], &b->ops.at[at], sizeof(Op) * (size_t)(b->ops.n - 1 - at));
     b->ops.at[at] = keep;
 }
 
+static void keep_tails(Step *s, double share)
+{
+    const int o = add_tail(s, "o"), lse = add_tail(s, "lse");
+    s->tail = tail_tokens(share, s->all_tokens);
+    for (int k = 0; k < step_kinds(s); k++)
+        keep_tail(s, &s->block[BLOCK_FORWARD + k], o, lse);
+}
+
+static void save_of_kind(Step *s, Saving v, int kind)
+{
+    Block *upper = &s->block[BLOCK_BACKWARD + kind], *lower = &s->block[BLOCK_BACKWARD_LOWER + kind];
+    upper->first = lower->end = v.from;
+    if (v.from)
+        make_again(s, kind, upper, v.lower, lower);
+    make_again(s, kind, upper, v.upper, upper);
+}
+
 void step_save(Step *s, Saving v)
 {
-    Block *upper = &s->block[BLOCK_BACKWARD], *lower = &s->block[BLOCK_BACKWARD_LOWER];
     s->saving = v;
     if (saves(v.upper, "o_tail"))
-        keep_tail(s, v.tail);
+        keep_tails(s, v.tail);
     for (int i = 0; i < s->values.n; i++) {
         Value *x = &s->values.at[i];
         x->saved = savable(x) && is_saved(v.upper, x);
         x->saved_from = is_saved(v.lower, x) ? 0 : v.from;
     }
-    upper->first = lower->end = v.from;
-    if (v.from)
-        make_again(s, upper, v.lower, lower);
-    make_again(s, upper, v.upper, upper);
+    for (int k = 0; k < step_kinds(s); k++)
+        save_of_kind(s, v, k);
 }

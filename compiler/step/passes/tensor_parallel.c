@@ -40,11 +40,19 @@ static int all_tokens_of(Step *s, int value, const char *form)
     return known >= 0 ? known : step_add_value(s, v);
 }
 
+static bool writes(const Block *b, int value)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        if (b->ops.at[i].write[0].value == value)
+            return true;
+    return false;
+}
+
 /* Gathers, for example, h1 of all tokens, before its first reader. */
 static void gather_input(Step *s, Block *to, Op *o, int operand)
 {
-    const int own = o->read[operand].value, values = s->values.n, all = all_tokens_of(s, own, "%s_all");
-    if (all == values) {
+    const int own = o->read[operand].value, all = all_tokens_of(s, own, "%s_all");
+    if (!writes(to, all)) {
         Op gather = op_make(OP_TENSOR_GATHER);
         op_read(&gather, own, 0);
         op_write(&gather, all, 0, false);
@@ -68,14 +76,18 @@ static void scatter_output(Step *s, Block *to, Op o)
 }
 
 /* Whether each rank has a part of the rows that the norm covers. */
-static bool is_norm_of_parts(const Step *s, const Op *o)
+static bool is_norm_of_parts(const Step *s, const Block *b, const Op *o)
 {
-    return o->kind == OP_NORM && op_tensor(s, o, &s->block[BLOCK_FORWARD])->split != SPLIT_NONE;
+    return o->kind == OP_NORM && op_tensor(s, o, b)->split != SPLIT_NONE;
 }
 
 static int add_square(Step *s, const char *form, const char *of, bool kept)
 {
-    return step_add_value(s, (Value){.name = arena_printf(s->arena, form, of),
+    const char *name = arena_printf(s->arena, form, of);
+    const int known = step_value(s, name); /* of another kind of layers */
+    if (known >= 0)
+        return known;
+    return step_add_value(s, (Value){.name = name,
                                      .kind = VALUE_ACTIVATION,
                                      .dim = {DIM_ALL_TOKENS},
                                      .element = EL_FLOAT,
@@ -112,14 +124,14 @@ static bool reads_from(const Op *o, const Ops *makers)
 }
 
 /* Puts norms of parts of rows, and what is computed from them, directly before attention. */
-static void split_norms(Step *s)
+static void split_norms(Step *s, Block *b)
 {
-    Block *b = &s->block[BLOCK_FORWARD], to = *b;
+    Block to = *b;
     Ops late = {0};
     memset(&to.ops, 0, sizeof to.ops);
     for (int i = 0; i < b->ops.n; i++) {
         Op o = b->ops.at[i];
-        const bool norm = is_norm_of_parts(s, &o);
+        const bool norm = is_norm_of_parts(s, b, &o);
         if (norm)
             sum_squares(s, &to, &o);
         for (int j = 0; j < late.n && o.kind == OP_ATTENTION; j++)
@@ -133,17 +145,9 @@ static void split_norms(Step *s)
     *b = to;
 }
 
-void step_tensor(Step *s)
+static void split_block(Step *s, Block *b)
 {
-    Block *b = &s->block[BLOCK_FORWARD], to = *b;
-    if (s->shape.tensor == 1)
-        return;
-    for (int i = 0; i < s->values.n; i++) {
-        Value *v = &s->values.at[i];
-        for (int d = 0; d < 2; d++)
-            if (v->dim[d] == DIM_TOKENS && is_split(v->dim[!d]))
-                v->dim[d] = DIM_ALL_TOKENS;
-    }
+    Block to = *b;
     memset(&to.ops, 0, sizeof to.ops);
     for (int i = 0; i < b->ops.n; i++) {
         Op o = b->ops.at[i];
@@ -158,5 +162,19 @@ void step_tensor(Step *s)
             *vec_push(s->arena, &to.ops) = o;
     }
     *b = to;
-    split_norms(s);
+    split_norms(s, b);
+}
+
+void step_tensor(Step *s)
+{
+    if (s->shape.tensor == 1)
+        return;
+    for (int i = 0; i < s->values.n; i++) {
+        Value *v = &s->values.at[i];
+        for (int d = 0; d < 2; d++)
+            if (v->dim[d] == DIM_TOKENS && is_split(v->dim[!d]))
+                v->dim[d] = DIM_ALL_TOKENS;
+    }
+    for (int k = 0; k < step_kinds(s); k++)
+        split_block(s, &s->block[BLOCK_FORWARD + k]);
 }

@@ -47,15 +47,16 @@ static void mark_alike(Step *s, const Block *b)
 
 void step_heads(Step *s)
 {
-    static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+    int blocks[STEP_BLOCKS];
+    const int n = step_layer_blocks(s, blocks);
     if (s->shape.head_chunks < 2)
         return;
     for (int i = 0; i < s->values.n; i++)
         s->values.at[i].all_heads = s->values.at[i].saved && is_of_heads(&s->values.at[i]);
-    for (int i = 0; i < countof(blocks); i++) {
+    for (int i = 0; i < n; i++) {
         step_tile(s, &s->block[blocks[i]], LOOP_HEADS, touches_heads);
         mark_crossing(s, &s->block[blocks[i]]);
     }
-    for (int i = 0; i < countof(blocks) && s->program->target->one_layout; i++)
+    for (int i = 0; i < n && s->program->target->one_layout; i++)
         mark_alike(s, &s->block[blocks[i]]);
 }

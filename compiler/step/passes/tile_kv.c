@@ -35,6 +35,7 @@ static int add_host(Step *s, int value)
     Value v = s->values.at[value];
     v.name = arena_printf(s->arena, "%s_host", v.name);
     v.host = v.of_last = v.every = true;
+    v.original = value;
     v.gradient = -1;
     return step_add_value(s, v);
 }
@@ -151,9 +152,10 @@ static void split_attention(Step *s, Block *b, const KeyValues *k)
 
 void step_keys(Step *s)
 {
-    static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
-    const Block *backward = &s->block[BLOCK_BACKWARD];
-    const Op attention = s->block[BLOCK_FORWARD].ops.at[op_first(&s->block[BLOCK_FORWARD], OP_ATTENTION)];
+    int blocks[STEP_BLOCKS];
+    const int n = step_layer_blocks(s, blocks);
+    const Block *forward = &s->block[BLOCK_FORWARD], *backward = &s->block[BLOCK_BACKWARD];
+    const Op attention = forward->ops.at[op_first(forward, OP_ATTENTION)];
     const Op back = backward->ops.at[op_first(backward, OP_ATTENTION_BACK)];
     KeyValues k;
     for (int i = 0; i < KV; i++) {
@@ -162,7 +164,7 @@ void step_keys(Step *s)
         k.host_sum[i] = add_host(s, k.sum[i]);
         of_slots(&s->values.at[k.sum[i]]);
     }
-    for (int i = 0; i < countof(blocks); i++) {
+    for (int i = 0; i < n; i++) {
         stage_keys(s, &s->block[blocks[i]], &k);
         split_attention(s, &s->block[blocks[i]], &k);
     }
@@ -196,10 +198,11 @@ KeyCopies step_key_copies(const Step *s, int mask)
     for (int l = 0; l < s->program->model.layers; l++) {
         if (s->program->layer_mask[l] != mask)
             continue;
-        count_copies(s, &s->block[BLOCK_FORWARD], &sum);
+        const int kind = model_kind(&s->program->model, l);
+        count_copies(s, &s->block[BLOCK_FORWARD + kind], &sum);
         if (repeats_layer(s, l))
-            count_copies(s, &s->block[BLOCK_FORWARD_AGAIN], &sum);
-        count_copies(s, &s->block[l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD], &sum);
+            count_copies(s, &s->block[BLOCK_FORWARD_AGAIN + kind], &sum);
+        count_copies(s, &s->block[(l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD) + kind], &sum);
     }
     return sum;
 }

@@ -14,7 +14,8 @@ static int add_like(Step *s, int value)
 {
     Value v = s->values.at[value];
     v.name = arena_printf(s->arena, "%s_q", v.name);
-    return step_add_value(s, v);
+    const int known = step_value(s, v.name); /* of another kind of layers */
+    return known >= 0 ? known : step_add_value(s, v);
 }
 
 /* After the operation that computes the value. */
@@ -26,11 +27,8 @@ static int behind(const Block *b, int value)
     return i + 1;
 }
 
-void step_queries(Step *s)
+static void split_queries(Step *s, Block *b)
 {
-    Block *b = &s->block[BLOCK_FORWARD];
-    if (!s->by_queries)
-        return;
     const int lead = op_first(b, OP_LINEAR); /* a norm, and its bias */
     const int keys = behind(b, step_value(s, "q")), end = behind(b, step_value(s, "v"));
     if (keys > end) /* a norm of all heads, which comes after all products */
@@ -47,4 +45,10 @@ void step_queries(Step *s)
     memcpy(&b->ops.at[end - keys + lead], queries + lead, sizeof(Op) * (size_t)(keys - lead));
     for (int i = own - 1; i >= 0; i--)
         op_insert(s, b, end - keys + lead, queries[i]);
+}
+
+void step_queries(Step *s)
+{
+    for (int k = 0; k < step_kinds(s) && s->by_queries; k++)
+        split_queries(s, &s->block[BLOCK_FORWARD + k]);
 }

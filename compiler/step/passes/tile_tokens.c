@@ -89,12 +89,13 @@ static void see_alike(const Step *s, const Block *b, Seen *seen)
 
 void step_chunks(Step *s, int64_t tokens, int chunks)
 {
-    static const int blocks[] = {BLOCK_FORWARD, BLOCK_BACKWARD, BLOCK_BACKWARD_LOWER};
+    int blocks[STEP_BLOCKS];
+    const int n = step_layer_blocks(s, blocks);
     if (chunks <= 1)
         return;
     s->chunk = tokens_in_chunk(tokens, chunks);
     s->chunks = chunk_count(tokens, chunks);
-    for (int i = 0; i < countof(blocks); i++)
+    for (int i = 0; i < n; i++)
         step_tile(s, &s->block[blocks[i]], LOOP_TOKENS, s->by_tokens ? treats_tokens : touches_wide);
     if (s->by_tokens)
         step_tile(s, &s->block[BLOCK_HEAD], LOOP_TOKENS, treats_tokens);
@@ -105,8 +106,8 @@ void step_chunks(Step *s, int64_t tokens, int chunks)
         seen[i].whole = s->values.at[i].saved || s->values.at[i].index == INDEX_BOUNDARY;
     for (int i = 0; i < STEP_BLOCKS; i++)
         see(s, &s->block[i], seen);
-    for (int i = 0; i < 2 * countof(blocks); i++) /* twice: what is alike with what is alike */
-        see_alike(s, &s->block[blocks[i % countof(blocks)]], seen);
+    for (int i = 0; i < 2 * n; i++) /* twice: what is alike with what is alike */
+        see_alike(s, &s->block[blocks[i % n]], seen);
     for (int i = 0; i < s->values.n; i++)
         if (has_rows(&s->values.at[i]) && seen[i].in_loop && !seen[i].whole)
             *rows_of(&s->values.at[i]) = DIM_CHUNK;

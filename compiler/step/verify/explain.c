@@ -24,7 +24,9 @@ const char *op_text(const Machine *m, int t)
 
 static const char *made_text(const Machine *m, const Made *x)
 {
-    const char *layer = x->block == BLOCK_FORWARD ? arena_printf(m->arena, " of layer %d", x->unit - 1) : "";
+    const char *layer = block_phase(x->block) == BLOCK_FORWARD
+                            ? arena_printf(m->arena, " of layer %d", x->unit - 1)
+                            : "";
     return arena_printf(m->arena, "%s%s%s%s", op_name(x->op->kind), x->op->weight ? " of " : "",
                         x->op->weight ? x->op->weight : "", layer);
 }

@@ -279,7 +279,7 @@ void read_forward(Machine *m)
     m->made.n = 0;
     add_block(m, BLOCK_EMBED, 0, 0, def);
     for (int l = 0; l < m->layers; l++)
-        add_block(m, BLOCK_FORWARD, l, l + 1, def);
+        add_block(m, BLOCK_FORWARD + model_kind(&m->step->program->model, l), l, l + 1, def);
     add_block(m, BLOCK_HEAD, m->layers, m->layers + 1, def);
     for (int k = 0; k < 2; k++)
         memset(m->sum[k], 0, sizeof(uint64_t) * (size_t)(m->layers + 2));

@@ -627,6 +627,13 @@ static bool inside_group(const Machine *m, const Value *v, int layer)
     return group > 1 && v->index == INDEX_BOUNDARY && (layer % group || layer + group >= m->layers);
 }
 
+/* Whether forward of the layer has no operation on what the host's value is a copy of. */
+static bool lacks(const Machine *m, const Value *v, int layer)
+{
+    return v->index == INDEX_LAYER && layer < m->layers &&
+           !step_has_value(m->step, model_kind(&m->step->program->model, layer), v->original);
+}
+
 /* Copies of layers that do not stage the value, and waits for them. A missing copy is found where it is
  * read. */
 static bool is_of_no_layer(const Machine *m, const StepOp *o)
@@ -637,7 +644,7 @@ static bool is_of_no_layer(const Machine *m, const StepOp *o)
         const int layer = o->layer + (v ? both[i]->next : 0);
         if (v && v->host && v->index != INDEX_UNIT &&
             ((layer < v->saved_from && !v->every) || (layer >= m->step->offload_layers && !v->of_last) ||
-             inside_group(m, v, layer)))
+             inside_group(m, v, layer) || lacks(m, v, layer)))
             return true;
     }
     return false;

@@ -82,9 +82,9 @@ static int squares_of(const Op *o, Held x)
 }
 
 /* The outputs' shares, from the inputs'. */
-static Held share_of_output(Machine *m, const Op *o, const Held *share)
+static Held share_of_output(Machine *m, const Block *b, const Op *o, const Held *share)
 {
-    const UnitTensor *t = op_tensor(m->step, o, &m->step->block[BLOCK_FORWARD]);
+    const UnitTensor *t = op_tensor(m->step, o, b);
     const Split split = (o->kind == OP_LINEAR || o->kind == OP_NORM) && t ? t->split : SPLIT_NONE;
     const Held x = share[o->read[0].value], none = {0};
     const Held square = o->read[1].value < 0 ? none : share[o->read[1].value];
@@ -103,9 +103,9 @@ static int held_as(const Machine *m, int value)
     return v->copy ? v->original : value;
 }
 
-static void check_op(Machine *m, const Op *o, Held *share)
+static void check_op(Machine *m, const Block *b, const Op *o, Held *share)
 {
-    const Held x = share[o->read[0].value], y = share_of_output(m, o, share);
+    const Held x = share[o->read[0].value], y = share_of_output(m, b, o, share);
     for (int i = 1; i < OP_READS && o->read[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[o->read[i].value].kind;
         const Held *other = &share[held_as(m, o->read[i].value)];
@@ -125,17 +125,20 @@ static void check_op(Machine *m, const Op *o, Held *share)
     share[o->read[0].value].sums += adds_up(o->kind);
 }
 
-void check_tensor_ranks(Machine *m)
+static void check_layer(Machine *m, const Block *b)
 {
-    const Block *b = &m->step->block[BLOCK_FORWARD];
     Held *share = NEW_ARRAY(m->arena, Held, m->step->values.n);
-    if (m->step->shape.tensor == 1)
-        return;
-    m->now = -2;
     for (int i = 0; i < b->ops.n && !m->failed; i++)
         if (b->ops.at[i].kind <= OP_LOSS)
-            check_op(m, &b->ops.at[i], share);
+            check_op(m, b, &b->ops.at[i], share);
     for (int v = 0; v < m->step->values.n; v++)
         if (share[v].part && share[v].sums != 1)
             reject(m, STEP_VALUES, "parts of %s are added up %d times", name_of(m, v), share[v].sums);
+}
+
+void check_tensor_ranks(Machine *m)
+{
+    m->now = -2;
+    for (int k = 0; k < step_kinds(m->step) && m->step->shape.tensor > 1; k++)
+        check_layer(m, &m->step->block[BLOCK_FORWARD + k]);
 }
