@@ -254,6 +254,8 @@ static int explore(Arena *a, Diags *d, const Program *p, const FrontEnd *in, Tex
         return EXIT_DIAGNOSED;
     if (f.plan && !verify_step(a, d, plan_draft(f.plan)))
         return EXIT_INTERNAL;
+    if (f.plan)
+        f = search_complete(a, &f);
     explore_page(a, d, p, &f, out);
     return diags_errors(d) ? EXIT_INTERNAL : 0;
 }

@@ -45,8 +45,10 @@ static const Target *target_asked(const Request *o)
 static int print_asked(Arena *a, const Request *o, const Destination *t, const Program *p, const Found *f)
 {
     int status = 0;
-    if (o->explain)
-        status = print_text(arena_printf(a, "%s%s", search_table(a, p, f), search_batches(a, f)));
+    if (o->explain) {
+        const Found all = search_complete(a, f);
+        status = print_text(arena_printf(a, "%s%s", search_table(a, p, &all), search_batches(a, &all)));
+    }
     if (status == 0 && o->print_build)
         status = print_text(arena_printf(a, "%s\n", t->build));
     return status;

@@ -149,7 +149,11 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
 {
     StepParts p;
     step_record(a, d, enough, &p, NULL);
-    Cost c = {.step = p.step, .compute = parts_compute(&p), .flops = p.flops, .rows = p.rows};
+    Cost c = {.step = p.step,
+              .at_least = p.at_least,
+              .compute = parts_compute(&p),
+              .flops = p.flops,
+              .rows = p.rows};
     c.memory = d->memory.total + d->memory.beside;
     mean_rates(&d->program->cluster, &c);
     sum_layers(&p, d->program, &c);

@@ -25,7 +25,7 @@ double attention_columns(const Program *p, const Device *d, bool backward);
 
 /* ---- ranges.c: bytes that a layer's attention sends, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: bytes if chunks of keys travelled whole */ } Sent;
-/* Whether transfers carry ranges: as the layout says, else if they save enough. d has no memory yet. loads:
+/* Whether transfers carry ranges: as the layout says, else by simulated time. d has no memory yet. loads:
  * NULL, or receives the loads (see Draft) with that decision applied. */
 bool ranges_wanted(Arena *a, const struct Draft *d, const struct AttentionLoads **loads);
 /* for a direction without exchanges */
@@ -55,6 +55,7 @@ typedef struct CostBatches {
 /* ---- Cost: a simulated step ---- */
 typedef struct Cost {
     double step;      /* seconds, the slowest rank */
+    bool at_least; /* the step takes at least as long: its simulation ended early */
     double compute;   /* busy seconds of that rank's compute */
     /* of compute: attention, recomputation in backward other than attention, the optimizer */
     double attention, recompute, update;
@@ -337,6 +338,7 @@ typedef struct StepParts {
     /* per step, set by cost/stream.c */
     /* weights: time added by collectives: waits for them, and attention that they slow down */
     double step, weights;
+    bool at_least; /* collectives had a wire of their own, so that `step` is a lower bound */
     double tensor;        /* tensor ranks' communication */
     double copies; /* waits for copies to and from host memory */
     /* sent by a rank for all but attention; of these, out of its node, and out of each level */

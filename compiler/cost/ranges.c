@@ -5,15 +5,33 @@
  * compute the runs by the same rule, so emitted programs contain no tables of them. */
 #include "cost/cost.h"
 
-/* A host copies partial chunks row by row, and every rank holds a table of ranges. Below this saved share
- * whole chunks are faster. */
-static const double least_saved = 0.3;
+#include <string.h>
 
+/* Seconds of attention, forward and backward, in all layers. */
+static double attention_seconds(Arena *a, const Program *p, const AttentionLoads *l)
+{
+    double *seconds = NEW_ARRAY(a, double, p->mask_count), sum = 0;
+    for (int i = 0; i < 2 * p->mask_count; i++)
+        seconds[i / 2] += attention_simulate(a, &l->of[i / 2][i % 2]).seconds;
+    for (int layer = 0; layer < p->model.layers; layer++)
+        sum += seconds[p->layer_mask[layer]];
+    return sum;
+}
+
+/* Whether attention takes less time with ranges; every rank then holds a table of them, so that a difference
+ * within `tie` is not worth it. */
 static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
 {
+    static const double tie = 1e-3;
     AttentionLoads *l = NEW(a, AttentionLoads);
     *l = cost_loads(a, d);
-    const bool wanted = loads_saved(d, l) >= least_saved;
+    Arena *own = arena_new();
+    AttentionLoads whole = {arena_alloc(own, sizeof *l->of * (size_t)d->program->mask_count), l->pairs};
+    memcpy(whole.of, l->of, sizeof *l->of * (size_t)d->program->mask_count);
+    loads_make_whole(d, &whole);
+    const bool wanted = loads_saved(d, l) > 0 && attention_seconds(own, d->program, l) <
+                                                     attention_seconds(own, d->program, &whole) * (1 - tie);
+    arena_free(own);
     if (!wanted)
         loads_make_whole(d, l);
     if (found)

@@ -526,7 +526,8 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
     const StepModel m = begin_parts(a, d, p);
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
-    stream_run(a, p, &m, !isfinite(enough) || !surely_longer(a, p, &m, enough), record);
+    p->at_least = isfinite(enough) && surely_longer(a, p, &m, enough);
+    stream_run(a, p, &m, !p->at_least, record);
     p->flops = (double)program->train.batch * (p->flops + sequence_flops(&m, p));
     sum_busy(p, d->choice.ranks);
 }

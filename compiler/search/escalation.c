@@ -34,7 +34,8 @@ static bool may_need_less(const Searcher *s, const Candidate *x, int setting)
 {
     Candidate least = {.choice = x->choice};
     const Way w = way_from(s, x, setting);
-    return settings[setting]->escalates && w.first <= w.last && search_take(s, &least, setting, w.last);
+    return settings[setting]->escalates && !(s->closed & (1u << setting)) && w.first <= w.last &&
+           search_take(s, &least, setting, w.last);
 }
 
 /* Tries another value of a setting. */
@@ -167,19 +168,36 @@ static void try_less(Searcher *s, Candidate *x, int setting)
         try_second_ladder(s, &from, setting);
 }
 
-/* Takes the values of all escalating settings that need the least device memory. Returns false if they do
- * not work together. */
+/* The value of an escalating setting that needs the least device memory. */
+static int smallest(const Searcher *s, const Candidate *x, int setting)
+{
+    const Way first = way_from(s, x, setting),
+              second = settings[setting]->second_needs_less ? second_ladder(s, x, setting) : (Way){1, 0};
+    return second.first <= second.last ? second.last : first.last;
+}
+
+/* Takes these values of all escalating settings. Returns false if they do not work together. */
 static bool take_smallest(const Searcher *s, Candidate *x)
 {
-    for (int setting = 0; setting < SETTING_COUNT; setting++) {
-        if (!settings[setting]->escalates || !may_need_less(s, x, setting))
-            continue;
-        const Way first = way_from(s, x, setting),
-                  second = settings[setting]->second_needs_less ? second_ladder(s, x, setting) : (Way){1, 0};
-        if (!search_take(s, x, setting, second.first <= second.last ? second.last : first.last))
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        if (settings[setting]->escalates && may_need_less(s, x, setting) &&
+            !search_take(s, x, setting, smallest(s, x, setting)))
             return false;
-    }
     return !choice_why_not(s->arena, s->program, &x->choice);
+}
+
+/* Whether the setting's smallest value excludes the smallest one of a setting after it, as chunks of heads
+ * exclude chunks of queries. */
+static bool excludes(const Searcher *s, const Candidate *x, int setting)
+{
+    Candidate y = search_untried(x);
+    if (!may_need_less(s, x, setting) || !search_take(s, &y, setting, smallest(s, x, setting)))
+        return false;
+    for (int later = setting + 1; later < SETTING_COUNT; later++)
+        if (settings[later]->escalates && may_need_less(s, x, later) &&
+            (!may_need_less(s, &y, later) || smallest(s, x, later) != smallest(s, &y, later)))
+            return true;
+    return false;
 }
 
 /* Whether the candidate is too large for the device even with all escalation. Then the smallest form is the
@@ -190,6 +208,16 @@ static bool too_large_anyhow(Searcher *s, const Candidate *from)
     if (!s->cuts || s->activations_only || !from->too_large || from->fits_device || !take_smallest(s, &x) ||
         search_fits_device(s, &x.choice))
         return false;
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        Candidate y = search_untried(from);
+        if (!excludes(s, from, setting))
+            continue;
+        s->closed = 1u << setting;
+        const bool fits = !take_smallest(s, &y) || search_fits_device(s, &y.choice);
+        s->closed = 0;
+        if (fits)
+            return false;
+    }
     const bool first_might_fit = s->might_fit;
     search_try(s, &x);
     if (!x.too_large || x.fits_device)
@@ -201,26 +229,38 @@ static bool too_large_anyhow(Searcher *s, const Candidate *from)
     return true;
 }
 
-/* If memory is too small, settings advance from their first values, one after the other; and once more
- * starting with each setting of `escalates_first`. */
-void search_escalate(Searcher *s, Candidate x)
+/* Settings advance from their first values, one after the other; and once more starting with each setting of
+ * `escalates_first`. */
+static void advance(Searcher *s, const Candidate *first)
 {
-    s->might_fit = x.why_not;
-    search_try(s, &x);
-    *vec_push(s->arena, &s->all) = x;
-    if (too_large_anyhow(s, &x))
-        return;
-    Candidate first = x;
+    Candidate x = *first;
     for (int setting = 0; setting < SETTING_COUNT; setting++)
         try_less(s, &x, setting);
-    for (int need = 0; need < SETTING_COUNT && first.too_large && !first.too_slow; need++) {
-        if (!settings[need]->escalates_first || !may_need_less(s, &first, need))
+    for (int need = 0; need < SETTING_COUNT && first->too_large && !first->too_slow; need++) {
+        if (!settings[need]->escalates_first || !may_need_less(s, first, need))
             continue;
-        x = first;
+        x = *first;
         try_less(s, &x, need);
         for (int setting = 0; setting < SETTING_COUNT; setting++)
             try_less(s, &x, setting);
     }
+}
+
+/* If memory is too small, settings advance; and once more without each setting that excludes others. */
+void search_escalate(Searcher *s, Candidate first)
+{
+    s->might_fit = first.why_not;
+    search_try(s, &first);
+    *vec_push(s->arena, &s->all) = first;
+    if (too_large_anyhow(s, &first))
+        return;
+    advance(s, &first);
+    for (int setting = 0; setting < SETTING_COUNT && first.too_large && !first.too_slow; setting++)
+        if (excludes(s, &first, setting)) {
+            s->closed = 1u << setting;
+            advance(s, &first);
+            s->closed = 0;
+        }
 }
 
 /* ---- fewer offloading layers ---- */

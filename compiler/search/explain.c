@@ -56,6 +56,35 @@ void search_sort(Arena *a, Found *f)
     f->evaluated = sorted;
 }
 
+static void complete_row(Arena *a, const Found *f, Evaluated *x)
+{
+    Arena *own = arena_new();
+    const Evaluation e = evaluate_choice(own, plan_draft(f->plan)->program, &x->choice);
+    if (!e.why_not) {
+        x->cost.step = e.cost.step;
+        x->cost.at_least = false;
+        x->cost.compute = e.cost.compute;
+        x->cost.exposed = e.cost.exposed;
+    }
+    if (!e.why_not && !f->cost.batches.n)
+        x->verdict = search_verdict(a, x, &f->cost);
+    arena_free(own);
+}
+
+Found search_complete(Arena *a, const Found *f)
+{
+    Found all = *f;
+    Evaluated *rows = NEW_ARRAY(a, Evaluated, f->evaluated_count);
+    for (int i = 0; i < f->evaluated_count; i++) {
+        rows[i] = f->evaluated[i];
+        if (!rows[i].why_not && rows[i].cost.at_least)
+            complete_row(a, f, &rows[i]);
+    }
+    all.evaluated = rows;
+    search_sort(a, &all);
+    return all;
+}
+
 /* ---- why ---- */
 
 const char *search_reason(Arena *a, const Found *f)

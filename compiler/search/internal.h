@@ -109,6 +109,7 @@ typedef struct Searcher {
     Vec(Near) nears;
     bool advises; /* if nothing fits, settings that would fit are searched and reported */
     bool activations_only; /* candidates are judged by search_evaluate_activations */
+    unsigned closed; /* bits of settings that do not escalate, since they exclude values of others */
     int group; /* nothing fits: group size with which `full(n)` fits; 0: none */
     bool single; /* the layout leaves nothing open but escalated settings */
     const Draft *refused; /* the last draft that was to be kept and that a proof refused */
@@ -132,6 +133,8 @@ void search_add_ranges(Searcher *s, Draft *t);
 /* As search_with, or with advice as search(). Adds its counts to `counted`. */
 Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
                      Counted *counted);
+/* Of a row that works, compared with the chosen layout: "equally fast", "3.1 % slower (...)" */
+const char *search_verdict(Arena *a, const Evaluated *x, const Cost *best);
 /* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
@@ -147,7 +150,7 @@ Candidate *search_best_on_batches(Searcher *s);
 /* ---- search/escalation.c ---- */
 /* Tries it; if it is too large, also with settings that need less. Appends what is worth showing to
  * s->all. */
-void search_escalate(Searcher *s, Candidate x);
+void search_escalate(Searcher *s, Candidate first);
 /* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
 /* The fastest that fits with other values of escalated settings: host memory, if the layout leaves it open,

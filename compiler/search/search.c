@@ -231,6 +231,14 @@ static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candid
     return arena_printf(a, "%.1f %% slower over drawn batches", 100 * fmax(0, b->mean / least->mean - 1));
 }
 
+const char *search_verdict(Arena *a, const Evaluated *x, const Cost *best)
+{
+    if (x->cost.step < best->step * (1 + tie))
+        return "equally fast";
+    return arena_printf(a, "%.1f %% slower (%s)", 100 * (x->cost.step / best->step - 1),
+                        cost_loses_text(a, &x->choice, &x->cost, best));
+}
+
 static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
 {
     Evaluated t = {.choice = x->choice,
@@ -248,11 +256,8 @@ static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *
         t.verdict = "chosen";
     else if (search_works(x) && best->cost.batches.n)
         t.verdict = verdict_on_batches(s->arena, x, best);
-    else if (search_works(x) && x->cost.step < best->cost.step * (1 + tie))
-        t.verdict = "equally fast";
     else if (search_works(x))
-        t.verdict = arena_printf(s->arena, "%.1f %% slower (%s)", 100 * (x->cost.step / best->cost.step - 1),
-                                 cost_loses_text(s->arena, &x->choice, &x->cost, &best->cost));
+        t.verdict = search_verdict(s->arena, &t, &best->cost);
     return t;
 }
 

@@ -66,6 +66,9 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* atte
 
 /* ---- search/explain.c: reports for --explain and the page of `burstc explore` ---- */
 void search_sort(Arena *a, Found *f); /* sorts `evaluated` */
+/* The same with rows of `evaluated` whose simulation ended early simulated to the end, so that each has the
+ * time of its layout. */
+Found search_complete(Arena *a, const Found *f);
 /* Why the chosen layout won; NULL: nothing else works. */
 const char *search_reason(Arena *a, const Found *f);
 /* Rows that do not work, grouped by reason: `what` is the heading from row `first` on. Returns the number of

@@ -63,17 +63,47 @@ static bool find_layout(Fit *f, Diags *d)
 
 /* ---- one length ---- */
 
+static double memory_of(const Fit *f) { return cluster_least_memory(&f->program->cluster)->memory; }
+
+static double needs_of(const Program *p, const Choice *c)
+{
+    Arena *a = arena_new();
+    const Draft t = draft_make(a, diags_new(a), p, c);
+    const double bytes = t.attention.n && host_fits(&t) ? (double)(t.memory.total + t.memory.beside)
+                                                        : INFINITY;
+    arena_free(a);
+    return bytes;
+}
+
+/* Whether the compiler may take another value of the setting to save memory, which has no rows here: the tile
+ * of the loss, where the layout does not give it. */
+static bool is_spared(const Program *p, int setting)
+{
+    const SettingRecord *s = settings[setting];
+    return s->escalates && !setting_fits_each(setting, p) && s->count && s->count(p) > 1;
+}
+
+/* Takes the first values of such settings that fit, as the compiler does, else the last ones. Returns the
+ * bytes that a rank needs then; infinite if it is refused for another reason. */
+static double spare(const Fit *f, const Program *p, Choice *c)
+{
+    double bytes = needs_of(p, c);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        for (int n = 1; is_spared(p, i) && bytes > memory_of(f) && n < settings[i]->count(p); n++)
+            if (settings[i]->take(p, c, n))
+                bytes = needs_of(p, c);
+    return bytes;
+}
+
 /* Bytes that a rank needs with so many tokens; infinite if they are refused for another reason. */
 static double needs(const Fit *f, const Choice *c, int64_t tokens)
 {
     Arena *a = arena_new();
-    Diags *d = diags_new(a);
-    const Program *p = program_of(a, d, f, tokens);
+    const Program *p = program_of(a, diags_new(a), f, tokens);
     double bytes = INFINITY;
     if (p) {
-        const Choice at = choice_on(p, c);
-        const Draft t = draft_make(a, d, p, &at);
-        bytes = t.attention.n && host_fits(&t) ? (double)(t.memory.total + t.memory.beside) : INFINITY;
+        Choice at = choice_on(p, c);
+        bytes = spare(f, p, &at);
     }
     arena_free(a);
     return bytes;
@@ -130,7 +160,7 @@ static int64_t next_guess(const Bracket *b, double memory, int round)
 static int64_t longest(const Fit *f, const Choice *c, int64_t first)
 {
     enum { MOST = 40 }; /* doublings: the language allows no longer sequence */
-    const double memory = cluster_least_memory(&f->program->cluster)->memory;
+    const double memory = memory_of(f);
     Bracket b = {0};
     bool fits = try_steps(f, c, memory, rounded(first), &b);
     for (int i = 0; i < MOST && fits; i++)
@@ -194,6 +224,7 @@ static void judge_row(Fit *f, Row *r)
     const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
+        spare(f, p, &r->choice);
         r->evaluation = evaluate_choice(f->arena, p, &r->choice);
     }
     r->largest = p && r->evaluation.draft.memory.flow
@@ -246,10 +277,12 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
                           : "";
     if (r->tokens && !j->why_not) {
         const double tokens = (double)r->tokens * (double)p->train.batch;
-        text_printf(out, "%9s %12s %11s %11s s %12s %6.1f %%  %s\n", length_text(f->arena, r->tokens),
+        const bool tile = r->choice.loss_tile != f->base.loss_tile && !varies(f, SETTING_LOSS_TILE);
+        text_printf(out, "%9s %12s %11s %11s s %12s %6.1f %%  %s%s\n", length_text(f->arena, r->tokens),
                     grouped_text(f->arena, (double)j->draft.partition->max_tokens, 0), bytes,
                     grouped_text(f->arena, j->cost.step, 3), grouped_text(f->arena, tokens / j->cost.step, 1),
-                    100 * cost_mfu(p, &j->cost), r->largest);
+                    100 * cost_mfu(p, &j->cost), r->largest,
+                    tile ? arena_printf(f->arena, "; loss tile %lld", (long long)r->choice.loss_tile) : "");
     } else if (j->why_not || !p) {
         text_printf(out, "%9s  %s\n", "-", j->why_not ? j->why_not : "refused");
     } else {

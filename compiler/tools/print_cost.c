@@ -29,26 +29,25 @@ static double most(const double *x, int n)
     return m;
 }
 
-static void print_row(Arena *a, const char *what, double times, double seconds, double compute, Text *out)
+static void print_row(const char *what, double times, double seconds, double compute, Text *out)
 {
-    text_printf(out, "  %-34.34s %6.0f %12s %12s %12s\n", what, times, grouped_text(a, ms(seconds), 3),
-                grouped_text(a, ms(compute), 3),
-                grouped_text(a, ms(seconds > compute ? seconds - compute : 0), 3));
+    text_printf(out, "  %-34.34s %6.0f %12.3f %12.3f %12.3f\n", what, times, ms(seconds), ms(compute),
+                ms(seconds > compute ? seconds - compute : 0));
 }
 
 static void print_kind(Arena *a, const StepParts *p, const char *mask, const LayerKind *l, Text *out)
 {
     static const char *const name[ATTENDS] = {"forward", "backward", "of the rest"};
     for (int b = 0; b < p->attends; b++)
-        print_row(a, arena_printf(a, "attention %s, %s", name[b], mask), l->times[b], l->time[b].seconds,
+        print_row(arena_printf(a, "attention %s, %s", name[b], mask), l->times[b], l->time[b].seconds,
                   most(l->time[b].busy, p->ranks), out);
 }
 
 /* seconds: total over all times. */
-static void print_block(Arena *a, const char *what, double times, double seconds, Text *out)
+static void print_block(const char *what, double times, double seconds, Text *out)
 {
     if (times > 0 && seconds > 0)
-        print_row(a, what, times, seconds / times, seconds / times, out);
+        print_row(what, times, seconds / times, seconds / times, out);
 }
 
 static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost *c, Text *out)
@@ -64,20 +63,19 @@ static void print_table(Arena *a, const Draft *d, const StepParts *p, const Cost
                        &p->kind[k], out);
     for (int b = 0; b < STEP_BLOCKS; b++) {
         const BlockTime *t = &p->block[b];
-        print_block(a, arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);
-        print_block(a, arena_printf(a, "rest of %s, recomputed", p->block_name[b]), t->times, t->again, out);
+        print_block(arena_printf(a, "rest of %s", p->block_name[b]), t->times, t->seconds, out);
+        print_block(arena_printf(a, "rest of %s, recomputed", p->block_name[b]), t->times, t->again, out);
     }
-    print_row(a, "exposed gathers and reductions", 1, p->weights, 0, out);
+    print_row("exposed gathers and reductions", 1, p->weights, 0, out);
     if (p->tensor > 0)
-        print_row(a, "tensor-parallel transfers", 1, p->tensor, 0, out);
+        print_row("tensor-parallel transfers", 1, p->tensor, 0, out);
     if (d->memory.offloaded)
-        print_row(a, "exposed host copies", 1, p->copies, 0, out);
-    print_row(a, "step", 1, p->step, c->compute, out);
+        print_row("exposed host copies", 1, p->copies, 0, out);
+    print_row("step", 1, p->step, c->compute, out);
     text_printf(out,
-                "overlapped with computing: attention transfers %s, gathers of weights %s, "
-                "reductions of gradients %s\n",
-                time_text(a, p->rows[BURST_ROW_PASS], 6), time_text(a, p->rows[BURST_ROW_GATHER], 6),
-                time_text(a, p->rows[BURST_ROW_REDUCE], 6));
+                "overlapped with computing: attention transfers %.3f ms, gathers of weights %.3f ms, "
+                "reductions of gradients %.3f ms\n",
+                ms(p->rows[BURST_ROW_PASS]), ms(p->rows[BURST_ROW_GATHER]), ms(p->rows[BURST_ROW_REDUCE]));
 }
 
 /* ---- timeline ---- */
@@ -134,8 +132,8 @@ static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
 {
     const Cluster *cluster = &p->cluster;
     const char *too_fast = cost_mfu_text(a, cost_mfu(p, c));
-    text_printf(out, "step %s: compute %s, exposed %s; most waited for: %s\n", time_text(a, c->step, 6),
-                time_text(a, c->compute, 6), time_text(a, c->exposed, 6), cost_waits_text(c));
+    text_printf(out, "step %.3f ms: compute %.3f ms, exposed %.3f ms; most waited for: %s\n", ms(c->step),
+                ms(c->compute), ms(c->exposed), cost_waits_text(c));
     text_printf(out, "sent by a rank: %s inside nodes, %s between nodes", size_text(a, c->bytes_link),
                 size_text(a, c->bytes_nic));
     for (int l = 0; l < cluster->levels; l++)
@@ -158,7 +156,7 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
     Arena *a = arena_new();
     StepParts p = step_parts(a, d);
     const Choice *choice = &d->choice;
-    text_printf(out, "burst-cost 2\n%s\n", choice_text(a, choice));
+    text_printf(out, "burst-cost 3\n%s\n", choice_text(a, choice));
     if (p.ranks < choice->ranks)
         text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
     print_sums(a, d->program, c, out);

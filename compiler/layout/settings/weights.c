@@ -1,34 +1,43 @@
 /* settings/weights.c: `weights`: what every rank holds whole, and over which ranks the rest is sharded. */
 #include "layout/layout.h"
 
-/* What a rank holds whole, if sharded over all ranks, and over those of a node. */
+/* Groups of values: sharded over all ranks; over those of a node; over those of a unit of each level. */
+enum { GROUPS = 2 + MAX_LEVELS };
+
 static int count(const Program *p)
 {
     (void)p;
-    return 2 * SHARDINGS;
+    return GROUPS * SHARDINGS;
 }
 
-/* The ranks that the n-th group of values shards over: all, then one node's if several nodes have as many
- * ranks each and `within node` is allowed; or what the layout says. -1: there are fewer. */
+/* The ranks of a node, or of a unit of a level; 0: nodes do not have equally many. */
+static int64_t ranks_inside(const Cluster *c, int group)
+{
+    const int64_t node = cluster_node_ranks(c);
+    if (group == 1)
+        return node;
+    return group - 2 < c->levels ? node * c->level[group - 2].nodes : 0;
+}
+
+/* The ranks that the n-th group of values shards over, some of those that `within` allows; or what the layout
+ * says. -1: none. */
 static int64_t within_at(const Program *p, int n)
 {
-    const int node = cluster_node_ranks(&p->cluster), world = p->cluster.world;
+    const int world = p->cluster.world;
     if (p->layout.within.given && n)
         return -1;
     if (p->layout.within.given)
         return p->layout.within.value < world ? p->layout.within.value : 0;
     if (n == 0)
         return 0;
-    const bool by_node = node > 1 && node < world && cluster_shards(&p->cluster, program_tensor(p), node);
-    return n == 1 && by_node ? node : -1;
+    const int64_t ranks = ranks_inside(&p->cluster, n);
+    return ranks > 1 && ranks < world && cluster_shards(&p->cluster, program_tensor(p), ranks) ? ranks : -1;
 }
 
-/* Whether the value differs from others: one rank shards nothing, and without a second sequence zero1 is
- * zero2 and no_sync is zero3. */
+/* Whether the value differs from others: one rank shards nothing. */
 static bool sharding_differs(const Program *p, const Choice *c)
 {
-    return c->sharding == SHARDING_ZERO3 ||
-           (p->cluster.world > 1 && (c->sharding == SHARDING_ZERO2 || p->train.batch > c->data));
+    return c->sharding == SHARDING_ZERO3 || p->cluster.world > 1;
 }
 
 static bool take(const Program *p, Choice *c, int n)
@@ -41,14 +50,20 @@ static bool take(const Program *p, Choice *c, int n)
            (is_auto ? sharding_differs(p, c) : p->layout.weights.value == n % SHARDINGS);
 }
 
+/* The n-th value that works: groups that do not are left out. */
 static bool other(const Program *p, Choice *c, int n)
 {
-    const int several = p->train.batch > c->data ? SHARDINGS : SHARDING_ZERO1;
-    const int kinds = p->cluster.world == 1 ? 1 : several;
-    const int64_t within = within_at(p, n / kinds);
-    c->sharding = (Sharding)(n % kinds);
-    c->within = (int)within;
-    return within >= 0;
+    const int kinds = p->cluster.world == 1 ? 1 : SHARDINGS;
+    for (int group = 0; group < GROUPS; group++) {
+        const int64_t within = within_at(p, group);
+        if (within >= 0 && n < kinds) {
+            c->sharding = (Sharding)n;
+            c->within = (int)within;
+            return true;
+        }
+        n -= within >= 0 ? kinds : 0;
+    }
+    return false;
 }
 
 static const char *text(Arena *a, const Choice *c)
