@@ -186,9 +186,8 @@ static bool take_smallest(const Searcher *s, Candidate *x)
     return !choice_why_not(s->arena, s->program, &x->choice);
 }
 
-/* Whether the setting's smallest value excludes the smallest one of a setting after it, as chunks of heads
- * exclude chunks of queries. */
-static bool excludes(const Searcher *s, const Candidate *x, int setting)
+/* As chunks of heads exclude chunks of queries. */
+bool search_excludes(const Searcher *s, const Candidate *x, int setting)
 {
     Candidate y = search_untried(x);
     if (!may_need_less(s, x, setting) || !search_take(s, &y, setting, smallest(s, x, setting)))
@@ -210,7 +209,7 @@ static bool too_large_anyhow(Searcher *s, const Candidate *from)
         return false;
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
         Candidate y = search_untried(from);
-        if (!excludes(s, from, setting))
+        if (!search_excludes(s, from, setting))
             continue;
         s->closed = 1u << setting;
         const bool fits = !take_smallest(s, &y) || search_fits_device(s, &y.choice);
@@ -256,7 +255,7 @@ void search_escalate(Searcher *s, Candidate first)
         return;
     advance(s, &first);
     for (int setting = 0; setting < SETTING_COUNT && first.too_large && !first.too_slow; setting++)
-        if (excludes(s, &first, setting)) {
+        if (search_excludes(s, &first, setting)) {
             s->closed = 1u << setting;
             advance(s, &first);
             s->closed = 0;
@@ -403,15 +402,65 @@ static void try_offloadings(Escalated *t, const Candidate *from)
 
 static bool offloads(const Candidate *x) { return x->choice.offload_values || x->choice.optimizer; }
 
+/* Settings that make chunks, in their order: a value of one may exclude values of those after it. */
+static const int chunkings[] = {SETTING_FFN_CHUNKS, SETTING_HEAD_CHUNKS, SETTING_TOKEN_CHUNKS, SETTING_FETCH,
+                                SETTING_LOSS_TILE};
+
+/* Takes the values of chunkings that x has. Returns false if they do not work together. */
+static bool take_chunkings(const Searcher *s, Candidate *x)
+{
+    for (int i = 0; i < countof(chunkings); i++)
+        if (!search_take(s, x, chunkings[i], x->value[chunkings[i]]))
+            return false;
+    return !choice_why_not(s->arena, s->program, &x->choice);
+}
+
+static void try_chunking(Escalated *t, Candidate x)
+{
+    if (take_chunkings(t->s, &x) &&
+        (!t->s->cuts || search_least_alike(t->s, &x) < t->best.cost.step * (1 - SEARCH_TIE)))
+        try_savings(t, &x);
+}
+
+/* Tries the other values of one chunking; of two, where values of the first exclude some of the second. */
+static void try_other_chunkings(Escalated *t, const Candidate *from, const Candidate *first, int i)
+{
+    const bool excludes = search_excludes(t->s, first, chunkings[i]);
+    Candidate x = *from;
+    for (int n = 0; n < search_values(t->s, chunkings[i]); n++) {
+        x.value[chunkings[i]] = n;
+        if (n != from->value[chunkings[i]])
+            try_chunking(t, x);
+        for (int j = i + 1; j < countof(chunkings) && excludes; j++)
+            for (int k = 0; k < search_values(t->s, chunkings[j]); k++) {
+                Candidate both = x;
+                both.value[chunkings[j]] = k;
+                if (n != from->value[chunkings[i]] && k != from->value[chunkings[j]])
+                    try_chunking(t, both);
+            }
+    }
+}
+
+/* Tries other chunkings of the best so far, until none is faster. */
+static void try_chunkings(Escalated *t)
+{
+    for (double before = INFINITY; t->best.cost.step < before * (1 - SEARCH_TIE);) {
+        const Candidate from = t->best;
+        Candidate first = search_untried(&from);
+        before = from.cost.step;
+        for (int i = 0; i < countof(chunkings); i++)
+            search_take(t->s, &first, chunkings[i], 0);
+        for (int i = 0; i < countof(chunkings); i++)
+            try_other_chunkings(t, &from, &first, i);
+    }
+}
+
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *from)
 {
     Escalated t = escalated_from(s, from, from);
-    if (from->choice.fetch_chunks)
-        return *from;
-    if (s->program->layout.offload.is_auto && offloads(from))
+    if (s->program->layout.offload.is_auto && offloads(from) && !from->choice.fetch_chunks)
         try_offloadings(&t, from);
-    else if (from->choice.ffn_chunks > 1)
-        try_ffn_chunks(&t, from);
+    try_chunkings(&t);
     return t.best;
 }
 

@@ -151,10 +151,13 @@ Candidate *search_best_on_batches(Searcher *s);
 /* Tries it; if it is too large, also with settings that need less. Appends what is worth showing to
  * s->all. */
 void search_escalate(Searcher *s, Candidate first);
+/* Whether the setting's smallest value excludes the smallest one of a setting after it, given the candidate's
+ * other values. */
+bool search_excludes(const Searcher *s, const Candidate *x, int setting);
 /* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
 /* The fastest that fits with other values of escalated settings: host memory, if the layout leaves it open,
- * ffn chunks, and saved values. A copy if none is faster. */
+ * chunks, the tile of the loss, and saved values. A copy if none is faster. */
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *from);
 /* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the faster
  * of `best` and this one with as much saved as fits. */

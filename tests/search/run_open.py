@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""A layout that leaves more open is never slower, and never refused.
+
+    run_open.py BURSTC [--pairs N] [--seed S]
+
+Each pair is a drawn problem with a drawn layout that works, and the same layout with one setting more left to the search; the second
+step takes no more than 0.1 % longer than the first, within which the search prefers what is simpler.
+"""
+import sys
+
+from problems import DEVICES, Problem, ask, count_faults
+
+TIE = 1.001
+# Of each setting the values that a layout may give, and how it leaves the setting open.
+SETTINGS = {
+    "weights": (["zero1", "zero2", "zero3", "zero3_no_sync"], "weights auto;"),
+    "recompute": (["none", "selective", "full", "ffn"], ""),
+    "ffn chunks": (["1", "2", "4"], ""),
+    "head chunks": (["1", "2"], "head chunks auto;"),
+    "token chunks": (["1", "2", "8"], "token chunks auto;"),
+    "offload": (["none", "activations", "optimizer"], "offload auto;"),
+    "ranges": (["yes", "no"], "ranges auto;"),
+    "partition": (["contiguous", "zigzag", "striped"], "partition auto;"),
+    "travel": (["keys", "queries"], "travel auto;"),
+    "tensor": (["1", "2"], "tensor auto;"),
+    "overlap": (["yes", "no"], "overlap auto;"),
+}
+
+
+def layout_of(values):
+    return " ".join(SETTINGS[name][1] if value is None else f"{name} {value};" for name, value in values.items())
+
+
+def drawn(burstc, problem, source):
+    """A layout that works, as setting -> value (None: open), and its answer; None if twenty draws find none."""
+    for _ in range(20):
+        values = {name: source.choice([None, *fixed]) if source.random() < 0.7 else None for name, (fixed, _) in SETTINGS.items()}
+        answer = ask(burstc, problem, layout_of(values))
+        if answer and any(values.values()):
+            return values, answer
+    return None
+
+
+def worse(problem, fewer, before, more, after):
+    if after and after.seconds <= before.seconds * TIE:
+        return None
+    return f"{problem}\n  fewer open: {fewer}\n  {before}\n  more open: {more}\n  {after}"
+
+
+def check(burstc, problem, source):
+    """Of one pair: what is wrong, or None."""
+    found = drawn(burstc, problem, source)
+    if not found:
+        return None
+    values, before = found
+    opened = source.choice([name for name, value in values.items() if value])
+    more = layout_of({**values, opened: None})
+    return worse(problem, layout_of(values), before, more, ask(burstc, problem, more))
+
+
+# Where leaving more open was worse once: the problem, the layout, and what opens a setting.
+KNOWN = [
+    # chunks of heads, which exclude chunks of keys, were taken before these
+    (Problem(nodes=1, gpus=8, nics=8, device=DEVICES[1], gbps=400, link=450, memory=7, mask="causal", tokens=1024, heads=16,
+             kv_heads=4), "token chunks auto; offload auto; weights auto; partition striped; travel keys;", "head chunks auto;"),
+]
+
+
+def check_known(burstc):
+    for problem, layout, opened in KNOWN:
+        before, more = ask(burstc, problem, layout), f"{layout} {opened}"
+        yield worse(problem, layout, before, more, ask(burstc, problem, more)) if before else f"{problem}\n  {layout}: refused"
+
+
+if __name__ == "__main__":
+    sys.exit(count_faults(__doc__, "pairs", 300, check, "where what leaves more open is slower", check_known))
