@@ -159,7 +159,7 @@ double *search_computing(Searcher *s, const Choice *c)
  * must be on the same side of both budgets. */
 static bool says_as_much(const StepFigures *r, MemoryBudget fits)
 {
-    return (r->packed <= r->fits.device) == (r->packed <= fits.device) &&
+    return r->fits.quick == fits.quick && (r->packed <= r->fits.device) == (r->packed <= fits.device) &&
            (r->host <= r->fits.host) == (r->host <= fits.host);
 }
 
@@ -197,7 +197,8 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
 {
     /* among many candidates it is enough that it fits; if it does not, a lower bound is enough */
     const MemoryBudget most = exact ? MEMORY_UNBOUNDED : memory_budget(t);
-    const MemoryBudget fits = s->many && !exact ? most : (MemoryBudget){0};
+    MemoryBudget fits = s->many && !exact ? most : (MemoryBudget){0};
+    fits.quick = s->many && !exact && !s->thorough;
     const StepFigures *known = exact ? NULL : known_room(s, t, fits, most);
     if (known)
         return flow_of(a, known);

@@ -464,6 +464,17 @@ Candidate search_escalate_otherwise(Searcher *s, const Candidate *from)
     return t.best;
 }
 
+Candidate search_save_more(Searcher *s, const Candidate *best)
+{
+    Escalated t = escalated_from(s, best, best);
+    const int value = best->value[SETTING_RECOMPUTE];
+    s->thorough = true;
+    if (value > 0 && value <= last_saving(s))
+        save_most(&t, best);
+    s->thorough = false;
+    return t.best;
+}
+
 /* ---- lower bounds of a candidate ---- */
 
 /* As search_evaluate, but asks only whether activations fit. */

@@ -100,6 +100,7 @@ typedef struct Searcher {
     unsigned varies;       /* bits of settings in which those may differ from it */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
+    bool thorough;  /* but memory is packed as tightly as the winner's */
     bool cuts;      /* candidates that cannot win, or cannot fit, are pruned */
     bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
     bool hopeless;  /* no candidate with so many groups fits */
@@ -163,6 +164,8 @@ Candidate search_escalate_otherwise(Searcher *s, const Candidate *from);
  * of `best` and this one with as much saved as fits. */
 double search_least_alike(Searcher *s, const Candidate *x);
 Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best);
+/* With as much saved as fits where memory is packed as tightly as can be; a copy if that is no more. */
+Candidate search_save_more(Searcher *s, const Candidate *best);
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Lower bound in seconds for a candidate with the first values of escalating settings, for any escalation it
  * needs and any value of weights. */

@@ -450,24 +450,21 @@ static void try_kind(Searcher *s, const Candidate *data)
                 try_open(s, &s->open.at[i]);
 }
 
-/* Schedules with levels are not tried with drawn batches, which already take long. */
-static bool may_have_levels(const Searcher *s)
-{
-    return !s->single && !s->program->layout.schedule && !mask_draws(s->program);
-}
+static bool may_have_levels(const Searcher *s) { return !s->single && !s->program->layout.schedule; }
 
 static int ranks_of(const Searcher *s, const Candidate *data)
 {
     return s->program->cluster.world / program_tensor(s->program) / data->choice.data;
 }
 
-/* On few ranks all schedules are tried. With several masks little can be pruned, and on many ranks each
- * takes long to simulate. */
+/* On few ranks all schedules are tried. With several masks, and with drawn batches, little can be pruned, and on
+ * many ranks each takes long to simulate. */
 static bool tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
     const int ranks = ranks_of(s, data);
     return kind == SCHEDULES_SIMPLE ||
-           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= MOST_LEVELS);
+           (may_have_levels(s) && s->program->mask_count == 1 && !mask_draws(s->program) && ranks >= 4 &&
+            ranks <= MOST_LEVELS);
 }
 
 /* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before
@@ -676,6 +673,7 @@ static void try_escalations(Searcher *s)
             try_escalation_elsewhere(s);
     }
     try_otherwise(s, search_offload_fewer);
+    try_otherwise(s, search_save_more);
     s->single = single, s->many = many, s->cuts = cuts;
 }
 

@@ -53,7 +53,7 @@ def check_row(case, kept, names, line, step, world, peak):
     write(case, tokens, layout)
     cost, alive = burstc("c.topo", "at.burst", "--emit=cost"), burstc("c.topo", "at.burst", "--emit=memory")
     seconds, rate, of_rank = (text.replace(",", "") for text in (seconds, rate, of_rank))
-    took = runner.milliseconds(re.search(r"^step (\S+ m?s):", cost, re.M)[1]) / 1e3
+    took = runner.milliseconds(re.search(r"^step (\S+ ms):", cost, re.M)[1]) / 1e3
     flops = float(re.search(r"^(\S+) FLOP", cost, re.M).group(1))
     assert abs(took - float(seconds)) < 6e-4, (line, took)
     assert abs(float(rate) / (tokens * {**PLAIN, **case}["batch"] / took) - 1) < 1e-3, line

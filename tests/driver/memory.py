@@ -92,7 +92,7 @@ def with_choice(layout, choice):
 def cost_of(folder):
     cost = burstc(folder, "c.topo", "other.burst", "--emit=cost")
     memory = re.search(r"memory ([\d.]+) (\w+) a rank", cost).groups()
-    return runner.milliseconds(re.search(r"^step (\S+ m?s):", cost, re.M)[1]), float(memory[0]) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].index(memory[1])
+    return runner.milliseconds(re.search(r"^step (\S+ ms):", cost, re.M)[1]), float(memory[0]) * 1024 ** ["bytes", "KiB", "MiB", "GiB", "TiB"].index(memory[1])
 
 
 def check_others(folder, text, model):

@@ -33,7 +33,7 @@ def step(folder, case, staged):
     (folder / "c.topo").write_text(TOPOLOGY.format(**case))
     (folder / "m.burst").write_text(MODEL.format(**case, staged=staged))
     done = runner.run([sys.argv[1], "c.topo", "m.burst", "--emit=cost"], 60, check=False, cwd=folder)
-    found = re.search(r"^step (\S+ m?s):", done.stdout, re.M)
+    found = re.search(r"^step (\S+ ms):", done.stdout, re.M)
     runner.require(found or "proof 6" in done.stderr, f"{case}{staged}: {done.stderr}")
     return runner.milliseconds(found[1]) if found else None
 

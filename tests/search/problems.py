@@ -67,7 +67,7 @@ def ask(burstc, problem, layout=""):
         run = subprocess.run([burstc, "c.topo", "m.burst", "--emit=cost"], cwd=folder, capture_output=True, text=True)
     if run.returncode:
         return None
-    step = re.search(r"^step (\S+ m?s):", run.stdout, re.M)
+    step = re.search(r"^step (\S+ ms):", run.stdout, re.M)
     return Answer(runner.milliseconds(step[1]) / 1e3, run.stdout.splitlines()[1])
 
 

@@ -6,11 +6,13 @@
 #include "step/step.h"
 
 /* ---- liveness.c: when each value is in use; pack.c: its offset ---- */
-/* Bytes of a memory below which packing need not be improved; 0: pack as tightly as possible. */
+/* Bytes of a memory below which packing need not be improved; 0: pack as tightly as possible. quick: few orders
+ * are tried, so that more may be lost, a few per cent at most. */
 typedef struct MemoryBudget {
     int64_t device, host;
+    bool quick;
 } MemoryBudget;
-#define MEMORY_UNBOUNDED ((MemoryBudget){INT64_MAX, 0})
+#define MEMORY_UNBOUNDED ((MemoryBudget){INT64_MAX, 0, false})
 /* A range of memory: all values of one item share it. */
 typedef struct Item {
     int value, index; /* index of the value; -1: one item for all of them */

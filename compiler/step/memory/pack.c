@@ -376,11 +376,12 @@ static void raise(Packer *p, Best *best, int64_t until, int times)
 }
 
 /* Packs the items of one memory and returns its size; *state: the size of parameters and moments at its
- * begin. fits: a size that need not be improved. */
-static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
+ * begin. fits: a size that need not be improved; quick: as in MemoryBudget. */
+static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, bool quick, int64_t *state)
 {
     enum { MANY = 10000, /* with so many items only the first order is tried, which has the fewest runs */
-           RAISED = 64 };
+           RAISED = 64,
+           QUICK = 8 };
     Packer p = {.gaps = f->items >= MANY,
                 .arena = a,
                 .flow = f,
@@ -397,8 +398,8 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
     }
     take(&p, &best);
     if (f->items < FEW)
-        raise(&p, &best, until, RAISED);
-    for (Rule rule = FIRST; rule < RULES && f->items < FEW && best.end > enough(peak, fits, FOR_MORE);
+        raise(&p, &best, until, quick ? QUICK : RAISED);
+    for (Rule rule = FIRST; rule < RULES && f->items < FEW && !quick && best.end > enough(peak, fits, FOR_MORE);
          rule++) {
         put_in_order(&p, key, rule);
         try_order(&p, &best);
@@ -412,8 +413,8 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, int64_t *state)
 void step_pack(Arena *a, Flow *f, int64_t align, MemoryBudget fits)
 {
     f->align = align;
-    f->packed = pack(a, f, false, fits.device, &f->state);
-    f->host = pack(a, f, true, fits.host, &f->host_state);
+    f->packed = pack(a, f, false, fits.device, fits.quick, &f->state);
+    f->host = pack(a, f, true, fits.host, fits.quick, &f->host_state);
 }
 
 /* ---- offsets by layer ---- */
