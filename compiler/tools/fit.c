@@ -102,8 +102,8 @@ static double needs(const Fit *f, const Choice *c, int64_t tokens)
     const Program *p = program_of(a, diags_new(a), f, tokens);
     double bytes = INFINITY;
     if (p) {
-        Choice at = choice_on(p, c);
-        bytes = spare(f, p, &at);
+        const Choice at = choice_on(p, c);
+        bytes = needs_of(p, &at);
     }
     arena_free(a);
     return bytes;
@@ -157,7 +157,7 @@ static int64_t next_guess(const Bracket *b, double memory, int round)
     return guess >= b->fails ? rounded(b->fails - 1) : guess;
 }
 
-static int64_t longest(const Fit *f, const Choice *c, int64_t first)
+static int64_t longest_of(const Fit *f, const Choice *c, int64_t first)
 {
     enum { MOST = 40 }; /* doublings: the language allows no longer sequence */
     const double memory = memory_of(f);
@@ -170,6 +170,18 @@ static int64_t longest(const Fit *f, const Choice *c, int64_t first)
     for (int round = 0; b.fits && b.fails > b.fits + apart(b.fits); round++)
         try_steps(f, c, memory, next_guess(&b, memory, round), &b);
     return b.fits;
+}
+
+/* With the last values of settings that the compiler spares memory with, from what fits without them on. */
+static int64_t longest(const Fit *f, const Choice *c, int64_t first)
+{
+    const int64_t fits = longest_of(f, c, first), next = fits ? fits + apart(fits) : 1;
+    Choice least = *c;
+    bool any = false;
+    for (int i = 0; i < SETTING_COUNT; i++)
+        any |= is_spared(f->program, i) &&
+               settings[i]->take(f->program, &least, settings[i]->count(f->program) - 1);
+    return any && needs(f, &least, next * f->step) <= memory_of(f) ? longest_of(f, &least, next) : fits;
 }
 
 /* ---- rows ---- */

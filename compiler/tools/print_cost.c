@@ -156,7 +156,7 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
     Arena *a = arena_new();
     StepParts p = step_parts(a, d);
     const Choice *choice = &d->choice;
-    text_printf(out, "burst-cost 3\n%s\n", choice_text(a, choice));
+    text_printf(out, "burst-cost 1\n%s\n", choice_text(a, choice));
     if (p.ranks < choice->ranks)
         text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
     print_sums(a, d->program, c, out);

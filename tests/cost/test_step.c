@@ -631,7 +631,7 @@ static void printed_text(void **state)
     print_cost_draft(&d, &c, &once);
     print_cost_draft(&d, &c, &again);
     assert_string_equal(once.at, again.at);
-    assert_memory_equal(once.at, "burst-cost 3\n", 13);
+    assert_memory_equal(once.at, "burst-cost 1\n", 13);
     const char *const parts[] = {"schedule ring; context 4; heads 1; travel keys; partition contiguous;",
                                  "attention forward, full",
                                  "attention backward, full",
