@@ -100,7 +100,7 @@ typedef struct Searcher {
     unsigned varies;       /* bits of settings in which those may differ from it */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
-    bool thorough;  /* but memory is packed as tightly as the winner's */
+    bool thorough; /* but memory is packed as tightly as the winner's */
     bool cuts;      /* candidates that cannot win, or cannot fit, are pruned */
     bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
     bool hopeless;  /* no candidate with so many groups fits */

@@ -457,14 +457,13 @@ static int ranks_of(const Searcher *s, const Candidate *data)
     return s->program->cluster.world / program_tensor(s->program) / data->choice.data;
 }
 
-/* On few ranks all schedules are tried. With several masks, and with drawn batches, little can be pruned, and on
- * many ranks each takes long to simulate. */
+/* On few ranks all schedules are tried. With several masks, and with drawn batches, little can be pruned, and
+ * on many ranks each takes long to simulate. */
 static bool tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
     const int ranks = ranks_of(s, data);
-    return kind == SCHEDULES_SIMPLE ||
-           (may_have_levels(s) && s->program->mask_count == 1 && !mask_draws(s->program) && ranks >= 4 &&
-            ranks <= MOST_LEVELS);
+    return kind == SCHEDULES_SIMPLE || (may_have_levels(s) && s->program->mask_count == 1 &&
+                                        !mask_draws(s->program) && ranks >= 4 && ranks <= MOST_LEVELS);
 }
 
 /* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before

@@ -6,8 +6,8 @@
 #include "step/step.h"
 
 /* ---- liveness.c: when each value is in use; pack.c: its offset ---- */
-/* Bytes of a memory below which packing need not be improved; 0: pack as tightly as possible. quick: few orders
- * are tried, so that more may be lost, a few per cent at most. */
+/* Bytes of a memory below which packing need not be improved; 0: pack as tightly as possible. quick: few
+ * orders are tried, so that more may be lost, a few per cent at most. */
 typedef struct MemoryBudget {
     int64_t device, host;
     bool quick;

@@ -379,9 +379,11 @@ static void raise(Packer *p, Best *best, int64_t until, int times)
  * begin. fits: a size that need not be improved; quick: as in MemoryBudget. */
 static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, bool quick, int64_t *state)
 {
-    enum { MANY = 10000, /* with so many items only the first order is tried, which has the fewest runs */
-           RAISED = 64,
-           QUICK = 8 };
+    enum {
+        MANY = 10000, /* with so many items only the first order is tried, which has the fewest runs */
+        RAISED = 64,
+        QUICK = 8
+    };
     Packer p = {.gaps = f->items >= MANY,
                 .arena = a,
                 .flow = f,
@@ -399,8 +401,8 @@ static int64_t pack(Arena *a, Flow *f, bool host, int64_t fits, bool quick, int6
     take(&p, &best);
     if (f->items < FEW)
         raise(&p, &best, until, quick ? QUICK : RAISED);
-    for (Rule rule = FIRST; rule < RULES && f->items < FEW && !quick && best.end > enough(peak, fits, FOR_MORE);
-         rule++) {
+    for (Rule rule = FIRST;
+         rule < RULES && f->items < FEW && !quick && best.end > enough(peak, fits, FOR_MORE); rule++) {
         put_in_order(&p, key, rule);
         try_order(&p, &best);
         raise(&p, &best, until, RAISED / 2);
