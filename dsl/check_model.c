@@ -314,10 +314,28 @@ static void check_expert_part(Checker *c, const ModelFields *f, const Family *fa
         diag_error(c->diags, f->family, "the family %s needs '%s yes'", family->type, p->name);
 }
 
+/* Whether layers without experts come before all others. */
+static bool is_dense_first(const Model *m)
+{
+    bool sparse = false, first = true;
+    for (int l = 0; l < m->layers; l++) {
+        const bool experts = m->kind[m->layer_kind[l]].experts;
+        first &= experts || !sparse;
+        sparse |= experts;
+    }
+    return first;
+}
+
 static void check_family_experts(Checker *c, const ModelFields *f, const Family *family)
 {
     const BurstExperts *m = &f->m.experts;
-    if (family->moe && f->m.layer.experts == BURST_EXPERTS_SOME)
+    if (family->dense && f->m.layer.experts == BURST_EXPERTS_SOME) {
+        if (!is_dense_first(&f->m))
+            diag_error(c->diags, f->family,
+                       "the family %s has 'ffn' in its first layers, 'moe' in all others", family->type);
+    } else if (family->dense) {
+        /* 'ffn' in all layers, or 'moe' */
+    } else if (family->moe && f->m.layer.experts == BURST_EXPERTS_SOME)
         diag_error(c->diags, f->family, "the family %s has 'moe' in all layers", family->type);
     else if (family->parts.layer.experts != f->m.layer.experts)
         diag_error(c->diags, f->family,
@@ -327,8 +345,13 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
         return;
     if (m->activation != BURST_ACTIVATION_SWIGLU)
         diag_error(c->diags, f->family, "the family %s needs experts with 'ffn swiglu'", family->type);
-    if (!family->moe->normalize && !m->normalize)
-        diag_error(c->diags, f->family, "the family %s needs 'normalize yes'", family->type);
+    if (!family->moe->normalize && m->normalize != family->moe->absent_normalize)
+        diag_error(c->diags, f->family, "the family %s needs 'normalize %s'", family->type,
+                   m->normalize ? "no" : "yes");
+    if (family->moe->shared_counts && m->shared % m->width)
+        diag_error(c->diags, f->family,
+                   "the family %s needs a shared expert as wide as whole experts: a multiple of %d",
+                   family->type, m->width);
     for (int i = 0; i < EXPERT_PARTS; i++)
         check_expert_part(c, f, family, &expert_parts[i]);
 }

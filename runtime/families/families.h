@@ -31,6 +31,7 @@ typedef struct FusedTensor {
     bool by_experts; /* all experts' in one tensor of three dimensions, the experts' the first */
     bool transposed; /* a part's rows lie across the tensor, which has as many as a part has columns */
     bool alternate;  /* rows of the parts take turns */
+    bool row;        /* a vector is a matrix of one row */
 } FusedTensor;
 /* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
  * value by the root of layers, by hidden. */
@@ -70,11 +71,15 @@ typedef struct ExpertFields {
     int absent_shared;
     bool shared_counts;
     const char *scale, *groups, *top_groups, *alpha, *limit;
+    bool method; /* topk_method says whether groups are read: group_limited_greedy */
     int absent_groups, absent_top_groups;
     double absent_scale, absent_alpha, absent_limit;
     /* what no field says, but for numbers; alpha and scale 0: 1 */
     BurstExperts is;
 } ExpertFields;
+/* Fields that say how many of the first layers have a dense network in place of experts:
+ * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval. */
+typedef enum DenseLayers { DENSE_NONE, DENSE_FIRST, DENSE_TYPES, DENSE_START } DenseLayers;
 /* Another name that transformers takes for a field. */
 typedef struct Alias {
     const char *name, *other;
@@ -124,7 +129,9 @@ typedef struct Family {
     int latent, query_latent, own, shared, value_dim;
     const ExpertFields *moe; /* of parts.layer.experts */
     const char *const *unread; /* fields of parts that no layer may have, up to NULL; NULL: none */
-    bool dense_first; /* layers from first_k_dense_replace on, 0 where it is not given, have experts */
+    DenseLayers dense; /* of parts.layer.experts: which layers have none */
+    int absent_dense; /* how many of the first where no field says it */
+    bool mtp; /* folders may have layers beyond the last, which predict several tokens: no model has them */
     bool hybrid; /* layer_types and num_local_experts, which must be given, say which layers are others */
     const FixedField *fixed; /* up to a name NULL; NULL: none */
     bool all_heads; /* as many key heads as heads, of hidden / heads: no field says them */

@@ -305,10 +305,13 @@ static void find_naming(HfFolder *f)
 static bool begins(const char *name, const char *with) { return strncmp(name, with, strlen(with)) == 0; }
 
 /* Parts for images and others, and layers that predict several tokens; transformers does not load them. */
-static bool is_beside(const HfFolder *f, const char *name)
+static bool is_beside(const HfFolder *f, int layers, const char *name)
 {
     const bool part = f->way > 0 || f->family->part_only;
+    static const char layer[] = "model.layers.";
     if (begins(name, "mtp."))
+        return true;
+    if (f->family->mtp && begins(name, layer) && atoi(name + sizeof layer - 1) >= layers)
         return true;
     return part && !begins(name, f->naming.prefix ? f->naming.prefix : "model.") &&
            strcmp(name, head_name(&f->naming)) != 0;
@@ -330,7 +333,8 @@ void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f)
     }
     for (int i = 0; i < f->entries; i++) {
         HfEntry *e = &f->entry[i];
-        e->beside = !e->used && !is_computed(f->family, e->tensor->name) && is_beside(f, e->tensor->name);
+        e->beside = !e->used && !is_computed(f->family, e->tensor->name) &&
+                    is_beside(f, p->layers, e->tensor->name);
         if (!e->used && !e->beside && !is_computed(f->family, e->tensor->name))
             misfit(m, "tensor %s is not part of the model", e->tensor->name);
     }

@@ -88,6 +88,11 @@ static void write_model(FILE *out, const HfModel *m)
     if (m->query_latent)
         fprintf(out, " query_latent %lld;", (long long)m->query_latent);
     fputs(m->parts.layer.latent ? "\n" : "", out);
+    if (m->dense == 1 && m->parts.layer.experts)
+        fprintf(out, "  ffn layers 0: %s %lld;\n", activations[m->parts.layer.activation], (long long)m->ffn);
+    else if (m->dense && m->parts.layer.experts)
+        fprintf(out, "  ffn layers 0 .. %lld: %s %lld;\n", (long long)(m->dense - 1),
+                activations[m->parts.layer.activation], (long long)m->ffn);
     if (m->parts.layer.experts)
         write_experts(out, m, activations[m->parts.layer.activation]);
     else
@@ -145,7 +150,8 @@ static bool has_sizes(const HfModel *m)
 {
     return m->layers > 0 && m->layers <= LAYERS_MOST && m->hidden > 0 && m->heads > 0 && m->kv_heads > 0 &&
            m->head_dim > 0 && m->vocab > 0 &&
-           (m->parts.layer.experts ? m->experts > 0 && m->top > 0 && m->expert_width > 0 : m->ffn > 0);
+           (!m->parts.layer.experts || (m->experts > 0 && m->top > 0 && m->expert_width > 0)) &&
+           (m->parts.layer.experts == BURST_EXPERTS_ALL || m->ffn > 0);
 }
 
 /* Every layer's, in a sequence of `length` tokens: a window of both directions is no mask that a model can

@@ -56,6 +56,27 @@ static bool has_tensor(const BurstPlan *p, const char *name)
     return false;
 }
 
+static bool layer_has_experts(const BurstPlan *p, int layer)
+{
+    const BurstUnit *u = burst_unit(p, 1 + layer);
+    bool found = false;
+    for (int t = 0; t < u->tensors; t++)
+        found |= strcmp(u->tensor[t].name, "mlp.router.weight") == 0;
+    return found;
+}
+
+/* How many of the first layers have no experts; -1: a later one has none either. */
+static int64_t dense_layers(const BurstPlan *p)
+{
+    int dense = 0;
+    while (dense < p->layers && !layer_has_experts(p, dense))
+        dense++;
+    for (int layer = dense; layer < p->layers; layer++)
+        if (!layer_has_experts(p, layer))
+            return -1;
+    return dense;
+}
+
 /* The first layer with a window, or without one; -1: there is none. */
 static int first_layer(const BurstPlan *p, bool window)
 {
@@ -105,6 +126,7 @@ HfModel model_of(const BurstPlan *p)
                  .experts = p->experts.experts,
                  .top = p->experts.top,
                  .expert_width = p->experts.width,
+                 .dense = dense_layers(p),
                  .normalize = p->experts.normalize,
                  .shared_ffn = p->experts.shared,
                  .groups = p->experts.groups ? p->experts.groups : 1,
@@ -211,7 +233,7 @@ static bool has_field(const Family *family, const Field *f)
     if (f->experts)
         return experts_field_name(family, f) != NULL;
     if (f->at == offsetof(HfModel, ffn))
-        return !family->moe;
+        return !family->moe || family->dense;
     return family->parts.layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
 }
 
@@ -326,6 +348,8 @@ static const char *take_value(HfModel *m, const Field *f, const json_t *value)
         return *(int64_t *)at ? NULL : "a whole number from 1 to 2147483647 is computed";
     case RANK:
         *(int64_t *)at = json_is_integer(value) && whole > 0 && whole <= INT32_MAX ? whole : 0;
+        if (f->at == offsetof(HfModel, shared_ffn) && json_is_integer(value) && whole == 0)
+            return NULL;
         return *(int64_t *)at || json_is_null(value) ? NULL : "null or a whole number from 1 on is computed";
     case REAL: *(double *)at = real; return real > 0 ? NULL : "a number above 0 is computed";
     case FLAG:
@@ -358,8 +382,17 @@ static void take_field(Misfits *m, const Field *f, const json_t *value, bool her
     json_decref(planned);
 }
 
+/* Whether no layer has the network that the field describes. */
+static bool is_of_none(const HfModel *m, const Field *f)
+{
+    const bool ffn = f->at == offsetof(HfModel, ffn);
+    return m->family->dense && ((f->experts && m->dense == m->layers) || (ffn && m->dense == 0));
+}
+
 static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
 {
+    if (is_of_none(there, f))
+        return;
     json_t *value = value_there(m, config, there->family, f), *absent = NULL;
     if (!given(value))
         absent = absent_value(there, f, value != NULL);
@@ -409,26 +442,101 @@ static void read_parts(Misfits *m, const json_t *config, const HfModel *plan, Hf
             misfit(m, "config.json has no %s, and a %s without it has dropout; set it to 0", *zero, f->type);
 }
 
-/* Layers with experts are none of a plan's. */
-static void check_dense(Misfits *m, const json_t *config, const HfModel *there)
+/* ---- layers without experts ---- */
+
+static const char *const dense_fields[] = {
+    [DENSE_FIRST] = "first_k_dense_replace",
+    [DENSE_TYPES] = "mlp_layer_types",
+    [DENSE_START] = "moe_layer_start_index",
+};
+
+/* By a list of "dense" and "sparse"; -1: others than the first are dense. */
+static int64_t dense_types(const json_t *types)
 {
-    const json_t *dense = json_object_get(config, "first_k_dense_replace");
+    const size_t layers = json_array_size(types);
+    size_t dense = 0, sparse = 0;
+    while (
+        dense < layers && json_equal(json_array_get(types, dense), json_array_get(types, 0)) &&
+        strcmp(json_string_value(json_array_get(types, 0)) ? json_string_value(json_array_get(types, 0)) : "",
+               "dense") == 0)
+        dense++;
+    for (size_t i = dense; i < layers; i++) {
+        const char *type = json_string_value(json_array_get(types, i));
+        sparse += type && strcmp(type, "sparse") == 0;
+    }
+    return dense + sparse == layers ? (int64_t)dense : -1;
+}
+
+/* Experts up to the last layer and in each of them. */
+static bool ends_late(const json_t *config, json_int_t layers)
+{
+    const json_t *end = json_object_get(config, "moe_layer_end_index"),
+                 *interval = json_object_get(config, "moe_layer_interval");
+    const json_int_t last = json_integer_value(end);
+    return (!given(end) || last == -1 || last >= layers - 1) &&
+           (!given(interval) || json_integer_value(interval) == 1);
+}
+
+/* How many of the first layers have none; -1: no model can say it. */
+static int64_t dense_of(const json_t *config, const Family *f, json_int_t layers)
+{
+    const json_t *value = json_object_get(config, dense_fields[f->dense]);
+    if (f->dense == DENSE_START && !ends_late(config, layers))
+        return -1;
+    if (!given(value))
+        return f->absent_dense < layers ? f->absent_dense : layers;
+    if (f->dense == DENSE_TYPES)
+        return json_array_size(value) == (size_t)layers ? dense_types(value) : -1;
+    const json_int_t dense = json_integer_value(value);
+    if (!json_is_integer(value) || dense < 0)
+        return -1;
+    return dense < layers ? dense : layers;
+}
+
+static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    const Family *f = there->family;
+    const json_int_t layers = json_integer_value(json_object_get(config, "num_hidden_layers"));
     char text[VALUE_TEXT];
-    value_text(dense, text);
-    if (there->family->dense_first && json_number_value(dense) < (double)there->layers)
-        misfit(m,
-               "first_k_dense_replace is %s; only %lld is computed, as many as there are layers: others have "
-               "experts",
-               dense ? text : "0 (by default)", (long long)there->layers);
+    if (!f->dense || layers < 1)
+        return;
+    there->dense = dense_of(config, f, layers);
+    there->layers = layers;
+    value_text(json_object_get(config, dense_fields[f->dense]), text);
+    if (there->dense < 0)
+        misfit(m, "%s is %s; only experts in all layers from one on are computed", dense_fields[f->dense],
+               text);
+    else if (plan && there->dense != plan->dense)
+        misfit(m, "%s is %s: %lld layers without experts, expected %lld", dense_fields[f->dense], text,
+               (long long)there->dense, (long long)plan->dense);
+    there->dense = there->dense < 0 ? 0 : there->dense;
+    there->parts.layer.experts = there->dense ? BURST_EXPERTS_SOME : BURST_EXPERTS_ALL;
+    if (there->dense == layers)
+        there->parts.layer.experts = BURST_EXPERTS_NO;
+}
+
+static bool write_dense(json_t *config, const HfModel *m)
+{
+    const Family *f = m->family;
+    if (f->dense != DENSE_TYPES)
+        return json_object_set_new(config, dense_fields[f->dense], json_integer((json_int_t)m->dense)) == 0;
+    json_t *types = json_array();
+    for (int64_t i = 0; types && i < m->layers; i++)
+        json_array_append_new(types, json_string(i < m->dense ? "dense" : "sparse"));
+    return json_object_set_new(config, dense_fields[f->dense], types) == 0;
 }
 
 /* What fields do not say is the family's. */
-static void check_experts(Misfits *m, const HfModel *plan, HfModel *there)
+static void check_experts(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const ExpertFields *x = there->family->moe;
-    if (!x)
+    if (!x || there->parts.layer.experts == BURST_EXPERTS_NO)
         return;
-    there->normalize |= !x->normalize;
+    if (!x->normalize)
+        there->normalize = x->absent_normalize;
+    const char *method = json_string_value(json_object_get(config, "topk_method"));
+    if (x->method && (!method || strcmp(method, "group_limited_greedy") != 0))
+        there->groups = there->top_groups = 1;
     there->groups += !x->groups, there->top_groups += !x->top_groups;
     there->weight_scale = x->scale ? there->weight_scale : 1;
     there->alpha = x->alpha ? there->alpha : 1;
@@ -439,9 +547,10 @@ static void check_experts(Misfits *m, const HfModel *plan, HfModel *there)
     if (there->top > there->experts)
         misfit(m, "%s is %lld; only a number up to %s, which is %lld, is computed", x->top,
                (long long)there->top, x->experts, (long long)there->experts);
-    if (plan && !x->normalize && !plan->normalize)
-        misfit(m, "the plan's experts have 'normalize no'; a %s divides their weights by their sum",
-               there->family->type);
+    if (plan && !x->normalize && plan->normalize != x->absent_normalize)
+        misfit(m, "the plan's experts have 'normalize %s'; a %s %s their weights by their sum",
+               plan->normalize ? "yes" : "no", there->family->type,
+               x->absent_normalize ? "divides" : "does not divide");
 }
 
 /* A type that is not known is read as a llama. */
@@ -467,6 +576,7 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 {
     *there = (HfModel){0};
     read_family(m, config, plan, there);
+    read_dense(m, config, plan, there);
     for (int i = 0; i < FIELDS; i++)
         if (has_field(there->family, &fields[i]))
             read_field(m, &fields[i], config, plan, there);
@@ -477,8 +587,7 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
         misfit(m, "softcap is %.9g in the plan, and transformers computes none of a %s", plan->softcap,
                there->family->type);
     there->head_dim = there->family->parts.layer.latent ? there->own + there->shared : there->head_dim;
-    check_dense(m, config, there);
-    check_experts(m, plan, there);
+    check_experts(m, config, plan, there);
     rope_read(m, config, plan, there);
     if (there->family->parts.layer.latent)
         there->scale[BURST_SCALE_ATTENTION] = rope_score_scale(config, there);
@@ -499,7 +608,9 @@ bool model_has_field(const Family *f, const char *name)
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
-    found = found || (f->dense_first && strcmp(name, "first_k_dense_replace") == 0);
+    found = found || (f->dense && strcmp(name, dense_fields[f->dense]) == 0) ||
+            (f->dense == DENSE_START && strcmp(name, "moe_layer_end_index") == 0) ||
+            (f->moe && f->moe->method && strcmp(name, "topk_method") == 0);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
         found = found || strcmp(fixed->name, name) == 0;
     /* these follow from others, whatever a file has */
@@ -535,6 +646,7 @@ bool model_write(json_t *config, const HfModel *m)
     for (int i = 0; made && i < FIELDS; i++) {
         json_t *value = value_of(m, &fields[i]);
         made = is_unsaid(m->family, &fields[i]) || !has_field(m->family, &fields[i]) ||
+               is_of_none(m, &fields[i]) ||
                json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }
@@ -546,8 +658,11 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, *zero, json_integer(0)) == 0;
     for (const FixedField *fixed = m->family->fixed; made && fixed && fixed->name; fixed++)
         made = json_object_set_new(config, fixed->name, json_loads(fixed->value, JSON_DECODE_ANY, NULL)) == 0;
-    if (made && m->family->dense_first)
-        made = json_object_set_new(config, "first_k_dense_replace", json_integer((json_int_t)m->layers)) == 0;
+    if (made && m->family->dense)
+        made = write_dense(config, m);
+    if (made && m->family->moe && m->family->moe->method)
+        made = json_object_set_new(config, "topk_method",
+                                   json_string(m->groups > 1 ? "group_limited_greedy" : "greedy")) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
     return made && rope_write(config, m->family, &m->rope, rope_part(m)) &&

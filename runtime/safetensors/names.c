@@ -138,6 +138,8 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
         place.stride = all / p->kv_heads;
     }
     place.shape[0] = vector ? all : all / t->cols;
+    if (fused->row)
+        place.dims = 2, place.shape[0] = 1, place.shape[1] = all;
     const bool transposed = fused->transposed && !n->straight;
     if (transposed || fused->alternate)
         set_turns(&place, fused, transposed, t, all, parts);

@@ -98,6 +98,7 @@ typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     int64_t experts, top, expert_width; /* of layer.experts */
+    int64_t dense; /* so many first layers have none, where others have; -1: others than the first */
     int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
     double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
     int64_t sequence; /* of a plan */

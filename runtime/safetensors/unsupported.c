@@ -5,8 +5,9 @@
 #include <string.h>
 
 #define EXPERTS \
-    "is a mixture of experts", "of these, qwen3_moe, qwen2_moe, olmoe, mixtral, granitemoe, gpt_oss and " \
-                               "minimax_m2 are computed (`moe`)"
+    "is a mixture of experts", "types with experts that are known: qwen3_moe, qwen2_moe, olmoe, mixtral, " \
+                               "granitemoe, gpt_oss, minimax_m2, deepseek_v2, deepseek_v3, glm4_moe, " \
+                               "glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
     "has recurrent layers", "layers with a state (Mamba, RWKV, gated delta rule) are not computed"
 #define CONVOLUTION "has convolution layers", "layers of convolutions are not computed"
@@ -35,6 +36,24 @@ static const struct {
     {"num_experts_per_tok", EXPERTS},
     {"moe_intermediate_size", EXPERTS},
     {"ffn_config", EXPERTS}, /* of DBRX */
+};
+
+/* Types by what in them is not computed, where fields do not say it. */
+static const struct {
+    const char *type, *why;
+} types[] = {
+    {"phimoe", "its router draws random numbers in training (sparsemixer)"},
+    {"llama4", "scores multiply experts' inputs, and queries are scaled by their positions"},
+    {"llama4_text", "scores multiply experts' inputs, and queries are scaled by their positions"},
+    {"gemma4",
+     "its experts run beside a dense network with norms of their own, and full attention has other heads"},
+    {"gemma4_text",
+     "its experts run beside a dense network with norms of their own, and full attention has other heads"},
+    {"hunyuan_v1_moe", "queries and keys are normed after their rotation"},
+    {"hunyuan_v1_dense", "queries and keys are normed after their rotation"},
+    {"longcat_flash", "a layer has two attentions, and some experts return their input"},
+    {"deepseek_v4",
+     "some layers choose experts by a table of tokens, and layers have several residual streams"},
 };
 
 /* A part by what lists of layers have, of which one value says it. */
@@ -133,6 +152,17 @@ static bool has_layer(Misfits *m, const json_t *config, const char *type)
     return false;
 }
 
+static bool is_other_type(Misfits *m, const char *type)
+{
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++) {
+        if (strcmp(types[i].type, type) != 0)
+            continue;
+        misfit_alone(m, "model_type is \"%s\": %s; this is not computed", type, types[i].why);
+        return true;
+    }
+    return false;
+}
+
 bool config_is_unsupported(Misfits *m, const json_t *config)
 {
     const json_t *type = json_object_get(config, "model_type");
@@ -144,7 +174,8 @@ bool config_is_unsupported(Misfits *m, const json_t *config)
     known_types(known, sizeof known);
     if (!given(type))
         misfit_alone(m, "config.json has no model_type; known are %s", known);
-    else if (!has_part(m, config) && !has_layer(m, config, named))
+    else if (!is_other_type(m, json_string_value(type)) && !has_part(m, config) &&
+             !has_layer(m, config, named))
         misfit_alone(m, "model_type is %s; known are %s", named, known);
     return true;
 }

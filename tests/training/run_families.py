@@ -66,6 +66,7 @@ WINDOW = dict(sliding_window=16)
 MLA = dict(num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=10)  # q and k 20, v 10 elements
 BIASED = dict(attention_bias=True, mlp_bias=True)
 EXPERTS = dict(num_experts=8, num_experts_per_tok=2)
+ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -177,6 +178,16 @@ CASES = {  # name: class, its configuration
                                      attention_bias=False, layer_types=TYPES[::-1], sliding_window=16)),
     "minimax_m2": ("MiniMaxM2", dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=40, head_dim=16,
                                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "deepseek_v2_moe": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=24, first_k_dense_replace=1, n_shared_experts=2, routed_scaling_factor=1.5,
+                                           topk_method="group_limited_greedy", n_group=4, topk_group=2)),
+    "deepseek_v2_greedy": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=None, first_k_dense_replace=0)),
+    "deepseek_v3": ("DeepseekV3", dict(MLA, **ROUTED, q_lora_rank=24, first_k_dense_replace=2, n_group=4, topk_group=2)),
+    "moonlight": ("DeepseekV3", dict(MLA, **ROUTED, q_lora_rank=None, first_k_dense_replace=1, n_group=1, topk_group=1, n_shared_experts=2,
+                                     routed_scaling_factor=2.446)),
+    "glm4_moe": ("Glm4Moe", dict(ROUTED, head_dim=16, attention_bias=True, use_qk_norm=True, routed_scaling_factor=1.8)),
+    "glm4_moe_air": ("Glm4Moe", dict(ROUTED, head_dim=32, attention_bias=True, first_k_dense_replace=0, norm_topk_prob=False)),
+    "glm4_moe_lite": ("Glm4MoeLite", dict(MLA, **ROUTED, q_lora_rank=24)),
+    "ernie4_5_moe": ("Ernie4_5_Moe", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, head_dim=16)),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -254,7 +265,8 @@ def split_experts(name, gradient, turned):
 
 def split(kind, name, gradient, shape, config):
     """[(name of a plan's tensor, its part of the gradient)]"""
-    if hasattr(config, "kv_lora_rank"):
+    name = name.replace("mlp.shared_experts.", "mlp.shared_expert.")
+    if hasattr(config, "kv_lora_rank") and "self_attn.kv_" in name:
         return split_latent(name, gradient, config)
     if ".experts." in name:
         return split_experts(name, gradient, kind == "GptOss")
@@ -281,6 +293,11 @@ def split(kind, name, gradient, shape, config):
 def run_weights_tensors(folder):
     import safetensors.torch
     return {name: value for path in folder.glob("*.safetensors") for name, value in safetensors.torch.load_file(path).items()}
+
+
+def corrections(model):
+    """What corrects scores: buffers, or parameters without a gradient."""
+    return [(name, x) for name, x in [*model.named_buffers(), *model.named_parameters()] if name.endswith("correction_bias")]
 
 
 def corrected(name):
@@ -350,9 +367,8 @@ class Case:
         for weight in model.parameters():
             if weight.dim() == 1 or not weight.any():
                 weight.data += 0.2 * torch.randn_like(weight)
-        for name, buffer in model.named_buffers():
-            if name.endswith("correction_bias"):
-                buffer.data += 0.1 * torch.randn_like(buffer)
+        for _, correction in corrections(model):
+            correction.data = 0.1 * torch.randn_like(correction)
         (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
         return model, config
 
@@ -369,18 +385,19 @@ class Case:
         """The least distance from a chosen score to the next."""
         import torch
         gaps, topk = [1.0], torch.topk
+        kept = torch.Tensor.topk
 
         def watched(x, k, *others, **named):
             if x.dim() > 1 and k < x.shape[-1] and x.is_floating_point():
                 best = topk(x.detach(), k + 1, dim=-1).values
                 gaps.append((best[..., k - 1] - best[..., k]).min().item())
             return topk(x, k, *others, **named)
-        torch.topk = watched
+        torch.topk = torch.Tensor.topk = watched
         try:
             model = model.double()
             self.reference().loss(model.eval() if self.whole else model.train(), self.folder / "text.bin", SEQUENCE)
         finally:
-            torch.topk = topk
+            torch.topk, torch.Tensor.topk = topk, kept
         return min(gaps)
 
     def make(self):
@@ -405,7 +422,7 @@ class Case:
         self.loss = value.item()
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
                           for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)}
-        self.gradients |= {corrected(n): [0.0] * buffer.numel() for n, buffer in model.named_buffers() if n.endswith("correction_bias")}
+        self.gradients |= {corrected(n): [0.0] * correction.numel() for n, correction in corrections(model)}
         layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]
