@@ -41,7 +41,7 @@ static const struct {
 /* Types by what in them is not computed, where fields do not say it. */
 static const struct {
     const char *type, *why;
-} types[] = {
+} others[] = {
     {"phimoe", "its router draws random numbers in training (sparsemixer)"},
     {"llama4", "scores multiply experts' inputs, and queries are scaled by their positions"},
     {"llama4_text", "scores multiply experts' inputs, and queries are scaled by their positions"},
@@ -154,10 +154,10 @@ static bool has_layer(Misfits *m, const json_t *config, const char *type)
 
 static bool is_other_type(Misfits *m, const char *type)
 {
-    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++) {
-        if (strcmp(types[i].type, type) != 0)
+    for (size_t i = 0; type && i < sizeof others / sizeof *others; i++) {
+        if (strcmp(others[i].type, type) != 0)
             continue;
-        misfit_alone(m, "model_type is \"%s\": %s; this is not computed", type, types[i].why);
+        misfit_alone(m, "model_type is \"%s\": %s; this is not computed", type, others[i].why);
         return true;
     }
     return false;
