@@ -130,6 +130,12 @@ int burst_op_gate(BurstExec *e, int64_t n, int width, const BurstAct *x, const B
 int burst_op_gate_back(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate,
                        const BurstAct *dy, BurstAct *dx, BurstAct *d_gate);
 
+/* y = x f(z) by elements, f by `gate`, BURST_GATE_...; dx may be dy, and dz z. */
+int burst_op_gate_elements(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x, const BurstAct *z,
+                           BurstAct *y);
+int burst_op_gate_elements_back(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x,
+                                const BurstAct *z, const BurstAct *dy, BurstAct *dx, BurstAct *dz);
+
 /* ---- experts (burst_model.h) ----
  * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order
  * of their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to

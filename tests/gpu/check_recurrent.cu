@@ -6,6 +6,9 @@ extern "C" {
 int burst_op_rmsnorm_plus(BurstCtx *, int64_t, int, double, const float *, const float *, float *, float *);
 int burst_op_rmsnorm_plus_back(BurstCtx *, int64_t, int, const float *, const float *, const float *,
                                const float *, float *, bool, float *, void *);
+int burst_op_gate_elements(BurstCtx *, int, int64_t, int, const float *, const float *, float *);
+int burst_op_gate_elements_back(BurstCtx *, int, int64_t, int, const float *, const float *, const float *,
+                                float *, float *);
 int burst_op_conv(BurstCtx *, int64_t, const BurstConv *, const BurstPieces *, const int32_t *, const float *,
                   const float *, const float *, const float *, float *);
 int burst_op_conv_back(BurstCtx *, int64_t, const BurstConv *, const BurstPieces *, const int32_t *,
@@ -71,6 +74,23 @@ static void check_plus(Check *k, int n, int hidden)
     compare(k, "rmsnorm_plus", down_bf16(k, out, count), doubles(y), BF16);
     compare(k, "rmsnorm_plus_back", down_bf16(k, d_in, count), doubles(dx), BF16);
     compare(k, "rmsnorm_plus_back, dw", down(k, d_by, hidden), doubles(dw), SUMS);
+}
+
+static void check_gate(Check *k, int gate, int n, int width)
+{
+    const size_t count = (size_t)n * width;
+    const Floats x = random_bf16(count, 1, 1), z = random_bf16(count, 2, 1), dy = random_bf16(count, 3, 1);
+    Floats y(count), dx(count), dz(count);
+    HOST(burst_op_gate_elements(NONE, gate, n, width, x.data(), z.data(), y.data()));
+    HOST(burst_op_gate_elements_back(NONE, gate, n, width, x.data(), z.data(), dy.data(), dx.data(),
+                                     dz.data()));
+    BurstBf16 *in = up_bf16(k, x), *by = up_bf16(k, z), *out = (BurstBf16 *)poisoned(k, 2 * count),
+              *d = up_bf16(k, dy), *d_by = (BurstBf16 *)poisoned(k, 2 * count);
+    MUST(k, burst_op_gate_elements(k->g, gate, n, width, in, by, out));
+    MUST(k, burst_op_gate_elements_back(k->g, gate, n, width, in, by, d, d, d_by));
+    compare(k, "gate_elements", down_bf16(k, out, count), doubles(y), BF16);
+    compare(k, "gate_elements_back", down_bf16(k, d, count), doubles(dx), BF16);
+    compare(k, "gate_elements_back, gate", down_bf16(k, d_by, count), doubles(dz), BF16);
 }
 
 static void check_conv(Check *k, BurstConv c, std::vector<int64_t> first, bool with_halo, bool with_bias)
@@ -256,9 +276,11 @@ void check_recurrent(Check *k)
         check_fold(k, read);
         check_scan(k, read);
     }
-    for (int gate = 0; gate < BURST_GATES; gate++)
+    for (int gate = 0; gate < BURST_GATES; gate++) {
+        check_gate(k, gate, 70, 264);
         for (int before = 0; before < 2; before++) {
             check_gated_norm(k, 333, BurstGatedNorm{5, 128, 1, before, gate, 1e-5});
             check_gated_norm(k, 100, BurstGatedNorm{3, 520, 0, before, gate, 1e-5});
         }
+    }
 }

@@ -70,6 +70,33 @@ static double gate_of(int gate, double z)
     return by[gate];
 }
 
+/* ---- gate ---- */
+
+static void gate_value(const Case *c, double *y)
+{
+    for (int64_t i = 0; i < c->out; i++)
+        y[i] = c->in[0][i] * gate_of(*(const int *)c->sizes, c->in[1][i]);
+}
+
+static void gates(void **state)
+{
+    (void)state;
+    for (int gate = 0; gate < BURST_GATES; gate++)
+        for (int64_t n = 0; n < 40; n += 13) {
+            Random r = {(uint64_t)n + 1};
+            float *x = random_array(&r, n), *z = random_array(&r, n), *dy = random_array(&r, n),
+                  *y = random_array(&r, n), *dz = random_array(&r, n);
+            Case c = {{n, n}, n, {in_doubles(x, n), in_doubles(z, n)}, &gate, gate_value};
+            burst_op_gate_elements(NULL, gate, n, 1, x, z, y);
+            check_value(&c, y);
+            float *dx = copy_array(dy, n);
+            burst_op_gate_elements_back(NULL, gate, n, 1, x, z, dx, dx, dz); /* in place */
+            check_gradient(&c, 0, dy, NULL, dx);
+            check_gradient(&c, 1, dy, NULL, dz);
+            free(x), free(z), free(dy), free(y), free(dx), free(dz), free(c.in[0]), free(c.in[1]);
+        }
+}
+
 /* ---- norms ---- */
 
 static void norm_value(const Case *c, double *y)
@@ -287,7 +314,8 @@ static void scan_gates(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gated_norms), cmocka_unit_test(plus),
-                                       cmocka_unit_test(convolutions), cmocka_unit_test(scan_gates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gates), cmocka_unit_test(gated_norms),
+                                       cmocka_unit_test(plus), cmocka_unit_test(convolutions),
+                                       cmocka_unit_test(scan_gates)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

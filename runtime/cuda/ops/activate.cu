@@ -1,6 +1,7 @@
 /* activate.cu: activations other than SwiGLU, with a gate and without, and their gradients; one block per
  * token. */
 #include "cuda/gpu.h"
+#include "cuda/ops/scan/gate.cuh"
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256 };
@@ -100,4 +101,65 @@ int burst_op_activate_back(BurstGpu *g, int kind, int64_t n, int ffn, const Burs
     else
         activate_back_kernel<false><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, ffn, x, dy, dx);
     return gpu_launched(g, "activate_back");
+}
+
+/* ---- gates by elements: a thread eight of them, whatever row they are of ---- */
+
+static unsigned vector_blocks(int64_t count) { return (unsigned)((count / VEC + THREADS - 1) / THREADS); }
+
+static __global__ void __launch_bounds__(THREADS)
+    gate_kernel(int gate, int64_t count, const BurstBf16 *x, const BurstBf16 *z, BurstBf16 *y)
+{
+    const int64_t at = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    float f[VEC], by[VEC];
+    if (at >= count)
+        return;
+    load(x + at, f);
+    load(z + at, by);
+    for (int j = 0; j < VEC; j++)
+        f[j] *= gate_value(gate, by[j]);
+    store(y + at, f);
+}
+
+int burst_op_gate_elements(BurstGpu *g, int gate, int64_t n, int width, const BurstBf16 *x,
+                           const BurstBf16 *z, BurstBf16 *y)
+{
+    const int64_t count = n * width;
+    BURST_TRY(gpu_aligned(g, "gate_elements", width, address(x) | address(z) | address(y)));
+    if (count == 0)
+        return BURST_OK;
+    gate_kernel<<<vector_blocks(count), THREADS, 0, g->compute>>>(gate, count, x, z, y);
+    return gpu_launched(g, "gate_elements");
+}
+
+/* dx may be dy, and dz z: a thread writes only what it has read. */
+static __global__ void __launch_bounds__(THREADS)
+    gate_back_kernel(int gate, int64_t count, const BurstBf16 *x, const BurstBf16 *z, const BurstBf16 *dy,
+                     BurstBf16 *dx, BurstBf16 *dz)
+{
+    const int64_t at = VEC * ((int64_t)blockIdx.x * THREADS + threadIdx.x);
+    float f[VEC], by[VEC], d[VEC];
+    if (at >= count)
+        return;
+    load(x + at, f);
+    load(z + at, by);
+    load(dy + at, d);
+    for (int j = 0; j < VEC; j++) {
+        f[j] *= d[j] * gate_slope(gate, by[j]);
+        d[j] *= gate_value(gate, by[j]);
+    }
+    store(dz + at, f);
+    store(dx + at, d);
+}
+
+int burst_op_gate_elements_back(BurstGpu *g, int gate, int64_t n, int width, const BurstBf16 *x,
+                                const BurstBf16 *z, const BurstBf16 *dy, BurstBf16 *dx, BurstBf16 *dz)
+{
+    const int64_t count = n * width;
+    BURST_TRY(gpu_aligned(g, "gate_elements_back", width,
+                          address(x) | address(z) | address(dy) | address(dx) | address(dz)));
+    if (count == 0)
+        return BURST_OK;
+    gate_back_kernel<<<vector_blocks(count), THREADS, 0, g->compute>>>(gate, count, x, z, dy, dx, dz);
+    return gpu_launched(g, "gate_elements_back");
 }

@@ -1,6 +1,7 @@
 /* host/ops/activate.c: activations other than SwiGLU, with a gate and without, those of experts, a token's
  * gate, and their gradients. */
 #include "burst_step.h"
+#include "host/ops/scan/gate.h"
 
 #include <math.h>
 
@@ -59,6 +60,27 @@ int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const Bur
         if (up)
             d_up[i] = dy[i] * value_of(kind, gate);
         dx[i] = dy[i] * by * slope_of(kind, gate);
+    }
+    return BURST_OK;
+}
+
+int burst_op_gate_elements(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x, const BurstAct *z,
+                           BurstAct *y)
+{
+    (void)e;
+    for (int64_t i = 0; i < n * width; i++)
+        y[i] = (float)((double)x[i] * gate_value(gate, z[i]));
+    return BURST_OK;
+}
+
+int burst_op_gate_elements_back(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x,
+                                const BurstAct *z, const BurstAct *dy, BurstAct *dx, BurstAct *dz)
+{
+    (void)e;
+    for (int64_t i = 0; i < n * width; i++) {
+        const double d = (double)dy[i], value = gate_value(gate, z[i]);
+        dz[i] = (float)(d * (double)x[i] * gate_slope(gate, z[i]));
+        dx[i] = (float)(d * value);
     }
     return BURST_OK;
 }
