@@ -8,11 +8,19 @@
 
 enum { LOCAL_THREADS = 128, SQUARE = CHUNK + 1 };
 
+/* Rows are read no more when squares are written. */
 template <int KEY> struct LocalShared {
-    Bf16 q[CHUNK * (KEY + PAD)], k[CHUNK * (KEY + PAD)];
-    float a[CHUNK * SQUARE], t[CHUNK * SQUARE], product[3 * 256];
-    float q_by[CHUNK], k_by[CHUNK], beta[CHUNK], sum[CHUNK], decay[CHUNK];
+    union {
+        struct {
+            Bf16 q[CHUNK * (KEY + PAD)], k[CHUNK * (KEY + PAD)];
+        };
+        struct {
+            float a[CHUNK * SQUARE], t[CHUNK * SQUARE], product[3 * 256];
+        };
+    };
+    float q_by[CHUNK], k_by[CHUNK], beta[CHUNK], sum[CHUNK];
     int place[CHUNK], begin[CHUNK];
+    unsigned starts[CHUNK / WARP];
 };
 
 /* by / |x| of a warp's 16 rows. */
@@ -36,12 +44,37 @@ static __device__ __forceinline__ void lengths(const Bf16 *tile, bool normalize,
 template <int KEY> static __device__ __forceinline__ void find_begins(LocalShared<KEY> *s)
 {
     const int i = threadIdx.x;
-    if (i >= CHUNK)
-        return;
-    int begin = 0;
-    for (int j = 1; j <= i; j++)
-        begin = s->place[j] == 0 ? j : begin;
-    s->begin[i] = begin;
+    if (i < CHUNK) {
+        const unsigned starts = __ballot_sync(0xffffffffu, s->place[i] == 0);
+        if (i % WARP == 0)
+            s->starts[i / WARP] = starts;
+    }
+    __syncthreads();
+    if (i < CHUNK) {
+        const uint64_t starts = s->starts[0] | (uint64_t)s->starts[1] << WARP;
+        const uint64_t upto = starts << (CHUNK - 1 - i);
+        const int back = upto ? __clzll((long long)upto) : CHUNK;
+        s->begin[i] = back < i ? i - back : 0;
+    }
+}
+
+/* Sums of decays from the documents' begins on, by two warps. */
+template <int KEY> static __device__ __forceinline__ void sum_decays(float decay, LocalShared<KEY> *s)
+{
+    const int i = threadIdx.x, begin = i < CHUNK ? s->begin[i] : 0;
+    if (i < CHUNK) {
+        const int first = i / WARP * WARP;
+#pragma unroll
+        for (int m = 1; m < WARP; m *= 2) {
+            const float before = __shfl_up_sync(0xffffffffu, decay, m);
+            decay += i - m >= first && i - m >= begin ? before : 0;
+        }
+        s->sum[i] = decay;
+    }
+    __syncthreads();
+    if (i >= WARP && i < CHUNK && begin < WARP)
+        s->sum[i] = decay + s->sum[WARP - 1];
+    __syncthreads();
 }
 
 /* A head's numbers of rows. Rows after the end of the piece have 0 for all but the sum of decays. */
@@ -51,18 +84,10 @@ static __device__ __forceinline__ void row_numbers(const ScanArgs &a, const Chun
 {
     const int i = threadIdx.x, last = c.rows - 1;
     const bool there = i < c.rows;
-    if (i < CHUNK) {
-        s->beta[i] = there ? a.beta[(c.row + i) * a.heads + head] : 0;
-        s->decay[i] = there ? a.decay[(c.row + i) * a.heads + head] : 0;
-    }
-    __syncthreads();
-    if (i < CHUNK) {
-        float sum = 0;
-        for (int j = s->begin[i]; j <= i; j++)
-            sum += s->decay[j];
-        s->sum[i] = sum;
-    }
-    __syncthreads();
+    const int64_t at = (c.row + i) * a.heads + head;
+    if (i < CHUNK)
+        s->beta[i] = there ? a.beta[at] : 0;
+    sum_decays(there ? a.decay[at] : 0, s);
     if (i < CHUNK) {
         const bool enters = s->begin[i] == 0 && s->place[0] != 0, goes_on = s->begin[i] == s->begin[last];
         const bool whole = s->begin[last] == 0 && s->place[0] != 0;
@@ -90,24 +115,33 @@ static __device__ __forceinline__ void invert_diagonal(const float *a, float *t)
     }
 }
 
-/* Blocks `far` below the diagonal: T_ij = -T_ii sum over j <= k < i of A_ik T_kj. */
+/* Blocks `far` below the diagonal: T_ij = -T_ii sum over j <= k < i of A_ik T_kj. A thread has a column and
+ * two rows of each block. */
 static __device__ __forceinline__ void invert_below(int far, const float *a, float *t, float *product)
 {
-    const int count = (4 - far) * 256;
-    for (int e = threadIdx.x; e < count; e += LOCAL_THREADS) {
-        const int column = e / 256 * 16 + e % 16, row = (e / 256 + far) * 16 + e % 256 / 16;
-        float sum = 0;
-        for (int k = e / 256 * 16; k < (e / 256 + far) * 16; k++)
-            sum += a[row * SQUARE + k] * t[k * SQUARE + column];
-        product[e] = sum;
+    const int column = threadIdx.x % 16, row = threadIdx.x / 16;
+    for (int block = 0; block < 4 - far; block++) {
+        const float *upper = a + ((block + far) * 16 + row) * SQUARE, *lower = upper + 8 * SQUARE;
+        float sum0 = 0, sum1 = 0;
+#pragma unroll 8
+        for (int k = block * 16; k < (block + far) * 16; k++) {
+            const float x = t[k * SQUARE + block * 16 + column];
+            sum0 += upper[k] * x, sum1 += lower[k] * x;
+        }
+        product[block * 256 + threadIdx.x] = sum0;
+        product[block * 256 + threadIdx.x + 128] = sum1;
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < count; e += LOCAL_THREADS) {
-        const int column = e / 256 * 16 + e % 16, block = (e / 256 + far) * 16, row = block + e % 256 / 16;
-        float sum = 0;
-        for (int k = 0; k < 16; k++)
-            sum += t[row * SQUARE + block + k] * product[e / 256 * 256 + k * 16 + e % 16];
-        t[row * SQUARE + column] = -sum;
+    for (int block = 0; block < 4 - far; block++) {
+        const int diagonal = (block + far) * 16;
+        float *upper = t + (diagonal + row) * SQUARE, *lower = upper + 8 * SQUARE, sum0 = 0, sum1 = 0;
+#pragma unroll
+        for (int k = 0; k < 16; k++) {
+            const float x = product[block * 256 + k * 16 + column];
+            sum0 += upper[diagonal + k] * x, sum1 += lower[diagonal + k] * x;
+        }
+        upper[block * 16 + column] = -sum0;
+        lower[block * 16 + column] = -sum1;
     }
     __syncthreads();
 }
@@ -152,7 +186,8 @@ static __device__ __forceinline__ void store_square(const LocalShared<KEY> *s, c
 
 /* BACK: transposes too. */
 template <int KEY, bool READ, bool BACK>
-static __global__ void __launch_bounds__(LOCAL_THREADS) scan_local_kernel(const __grid_constant__ ScanArgs a)
+static __global__ void __launch_bounds__(LOCAL_THREADS, 4)
+    scan_local_kernel(const __grid_constant__ ScanArgs a)
 {
     LocalShared<KEY> *const s = (LocalShared<KEY> *)shared_memory();
     const int key_head = blockIdx.y, group = a.heads / a.key_heads, first = threadIdx.x / WARP * 16;
