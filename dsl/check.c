@@ -86,6 +86,16 @@ static void check_experts(Checker *c)
                    p->target->language);
 }
 
+/* A device's operations of recurrent layers are not called yet. */
+static void check_scans(Checker *c)
+{
+    const Program *p = c->program;
+    if (p->model.scan.heads && p->target && p->target->device_memory)
+        diag_error(c->diags, p->model.scan_span,
+                   "'scan' is not supported in %s programs yet; C programs have it: use a cluster of CPUs",
+                   p->target->language);
+}
+
 /* On CPUs all sums have a fixed order anyway. */
 static void check_deterministic(Checker *c)
 {
@@ -120,6 +130,7 @@ static const Program *fill_program(Checker *c)
     check_head_dim(c);
     check_experts(c);
     check_expert_parts(c);
+    check_scans(c);
     check_rotary(c);
     check_latents(c);
     check_deterministic(c);

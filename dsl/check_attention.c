@@ -159,6 +159,17 @@ static void settle_positions(Checker *c, const Ast *name)
         c->program->model.rope_table = 1 + use_table_named(c, name);
 }
 
+/* Scans restart where a document begins. */
+static void settle_places(Checker *c)
+{
+    Model *m = &c->program->model;
+    Ast *name = NEW(c->arena, Ast);
+    *name = (Ast){.kind = A_NAME, .text = "position", .span = m->scan_span};
+    name->name_span = name->span;
+    if (m->scan.heads && !c->program->library)
+        m->place_table = 1 + use_table_named(c, name);
+}
+
 void finish_attention(Checker *c)
 {
     Program *p = c->program;
@@ -182,6 +193,7 @@ void finish_attention(Checker *c)
             a.mask[i] = a.fallback;
     }
     settle_positions(c, a.positions);
+    settle_places(c);
     p->mask_count = c->used_masks.n;
     p->layer_mask = a.mask;
     p->model.softcap = a.softcap;

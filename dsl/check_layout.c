@@ -111,6 +111,7 @@ bool has_value(const Checker *c, const char *name, int n)
         {m->query_latent > 0, " q_low rstd_q_low "},
         {m->latent > 0, " kv_low rstd_kv_low "},
         {m->layer.experts, " logits expert_gate_up "},
+        {m->scan.heads > 0, " scan_in scan_z scan_gates scan_o rstd_scan "},
         {m->experts.shared > 0, " shared_gate_up "},
         {m->experts.shared_gate, " shared_logit "},
         {!m->layer.experts || m->kinds > 1, " gate_up "},
@@ -534,6 +535,25 @@ void check_ranks(Checker *c, Layout *l)
                    (long long)l->block.value, plural(l->block.value), (long long)p->sequence);
 }
 
+/* Recurrent layers have a sequence on one rank so far. */
+static void settle_scans(Checker *c, Layout *l)
+{
+    const struct {
+        Setting *at;
+        const char *name;
+    } row[] = {{&l->context, "context"}, {&l->heads, "heads"}, {&l->tensor, "tensor"}};
+    if (!c->program->model.scan.heads || c->program->library)
+        return;
+    for (int i = 0; i < countof(row); i++) {
+        if (!row[i].at->is_auto && row[i].at->value != 1)
+            diag_error(c->diags, row[i].at->span,
+                       "`%s %lld` is not supported yet with 'scan', whose layers have each sequence on one rank; "
+                       "use `%s 1`",
+                       row[i].name, (long long)row[i].at->value, row[i].name);
+        row[i].at->value = 1, row[i].at->is_auto = false;
+    }
+}
+
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
@@ -566,6 +586,7 @@ void finish_layout(Checker *c)
     check_offload(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
+    settle_scans(c, &l);
     check_ranks(c, &l);
     c->program->layout = l;
 }

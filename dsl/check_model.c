@@ -162,7 +162,7 @@ typedef struct PartLayers {
 typedef struct ModelFields {
     Model m;
     Vec(RopeLayers) ropes;
-    PartLayers ffn_layers, moe_layers;
+    PartLayers ffn_layers, moe_layers, scan_layers;
     int rotary;
     bool interleaved, alone; /* alone: only attention, for a library */
     Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent, ffn;
@@ -371,6 +371,8 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->type);
     if (family)
         check_family_experts(c, f, family);
+    if (family && f->m.scan.heads)
+        diag_error(c->diags, f->family, "the family %s has no 'scan'", family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
     if (family && f->m.rope.query_beta > 0 && !family->scaled_queries)
@@ -418,6 +420,26 @@ static void take_model_experts(Checker *c, const Ast *s, const Field *f, void *t
     Cursor u = cursor_of(c, s);
     if (take_part_layers(&u, &m->moe_layers) && cursor_end(&u))
         take_experts(c, s, f, &m->m.experts);
+}
+
+#define AT(member) offsetof(Model, member)
+static const Field scan_fields[] = {
+    {"heads", take_int, AT(scan.heads), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
+    {"key_heads", take_int, AT(scan.key_heads), 0, UNIT_NONE, 1, 1 << 16},
+    {"key_dim", take_int, AT(scan.key_dim), FIELD_REQUIRED, UNIT_NONE, 1, 256},
+    {"value_dim", take_int, AT(scan.value_dim), FIELD_REQUIRED, UNIT_NONE, 1, 4096},
+    {"conv", take_int, AT(scan_kernel), FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_KERNEL},
+};
+#undef AT
+
+/* `scan layers 0 .. 2: { heads 32; key_heads 16; key_dim 128; value_dim 128; conv 4; }` */
+static void take_scan(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ModelFields *m = to;
+    Cursor u = cursor_of(c, s);
+    if (take_part_layers(&u, &m->scan_layers) && cursor_end(&u))
+        take_fields(c, s->body, scan_fields, countof(scan_fields), &m->m, "'scan'", s->span);
 }
 
 static void take_layer_rope(Cursor *u, const Ast *s, const Field *f, ModelFields *m)
@@ -468,6 +490,7 @@ static const Field model_fields[] = {
     {"query_latent", take_int, AT(query_latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(query_latent)},
     {"ffn", take_model_ffn, 0, 0, UNIT_NONE, 1, 1 << 24, .span = SPAN(ffn)},
     {"moe", take_model_experts, 0, FIELD_BLOCK, .span = SPAN(m.experts_span)},
+    {"scan", take_scan, 0, FIELD_BLOCK, .span = SPAN(m.scan_span)},
     {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
     {"rope", take_model_rope, 0, FIELD_MAY_BLOCK | FIELD_REPEATS, UNIT_NONE, 1, 1e15},
     {"rotary", take_int, offsetof(ModelFields, rotary), 0, UNIT_NONE, 2, 4096, .span = SPAN(m.rotary_span)},
@@ -540,47 +563,44 @@ static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, in
     }
 }
 
-/* Where some layers have `ffn` and others `moe`. rest: of layers that neither is given for. */
-static void finish_kinds(Checker *c, ModelFields *f, int rest)
+/* Where some layers have `ffn` and others `moe`. rest: of layers that neither is given for. Returns whether each
+ * layer has experts. */
+static bool *layers_with_experts(Checker *c, const ModelFields *f, int rest)
 {
-    Model *m = &f->m;
-    int *layer = NEW_ARRAY(c->arena, int, m->layers + 1), lacking = -1, count[] = {0, 0};
+    const Model *m = &f->m;
+    int *layer = NEW_ARRAY(c->arena, int, m->layers + 1), lacking = -1, count[] = {0, 0, 0};
+    bool *experts = NEW_ARRAY(c->arena, bool, m->layers + 1);
     give_part(c, f, &f->ffn_layers, FFN_PART, layer);
     give_part(c, f, &f->moe_layers, MOE_PART, layer);
     for (int l = m->layers - 1; l >= 0; l--) {
         layer[l] = layer[l] == NO_PART ? rest : layer[l];
         lacking = layer[l] == NO_PART ? l : lacking;
+        count[layer[l]]++;
+        experts[l] = layer[l] == MOE_PART;
     }
     if (lacking >= 0 && diags_errors(c->diags) == 0)
         diag_error(c->diags, c->model->span,
                    "layer %d has no feed-forward network; 'ffn' or 'moe' without 'layers' is for all others",
                    lacking);
-    const int first = layer[0];
-    for (int l = 0; l < m->layers; l++)
-        count[layer[l] = layer[l] != first]++;
-    if (!count[1] && diags_errors(c->diags) == 0)
-        diag_error(c->diags, first == MOE_PART ? f->ffn : m->experts_span, "no layer has '%s': all have '%s'",
-                   first == MOE_PART ? "ffn" : "moe", first == MOE_PART ? "moe" : "ffn");
-    m->kinds = 2;
-    m->kind[0].experts = first == MOE_PART;
-    m->kind[1].experts = !m->kind[0].experts;
-    m->layer_kind = layer;
+    else if ((!count[FFN_PART] || !count[MOE_PART]) && diags_errors(c->diags) == 0)
+        diag_error(c->diags, count[FFN_PART] ? m->experts_span : f->ffn, "no layer has '%s': all have '%s'",
+                   count[FFN_PART] ? "moe" : "ffn", count[FFN_PART] ? "ffn" : "moe");
+    return experts;
 }
 
-/* One of the two in each layer. */
-static void check_feed_forward(Checker *c, ModelFields *f)
+/* One of the two in each layer. Returns whether each layer has experts; NULL: all have the same. */
+static bool *check_feed_forward(Checker *c, const ModelFields *f)
 {
     const bool ffn = f->ffn.src, moe = f->m.experts_span.src;
     if (f->alone)
-        return;
+        return NULL;
     if (ffn && moe && !f->ffn_layers.given && !f->moe_layers.given) {
-        diag_error(
-            c->diags, f->ffn,
-            "'ffn' and 'moe' are both for all layers; remove one, or name the layers of one, such as ffn "
-            "layers 0: swiglu 8192");
+        diag_error(c->diags, f->ffn,
+                   "'ffn' and 'moe' are both for all layers; remove one, or name the layers of one, such as "
+                   "ffn layers 0: swiglu 8192");
     } else if (ffn && moe) {
-        int rest = f->moe_layers.given ? FFN_PART : MOE_PART;
-        finish_kinds(c, f, f->ffn_layers.given && f->moe_layers.given ? NO_PART : rest);
+        const int rest = f->moe_layers.given ? FFN_PART : MOE_PART;
+        return layers_with_experts(c, f, f->ffn_layers.given && f->moe_layers.given ? NO_PART : rest);
     } else if (!ffn && !moe) {
         diag_error(c->diags, c->model->span,
                    "the model requires 'ffn', such as ffn swiglu 8192, or 'moe' for experts");
@@ -589,6 +609,77 @@ static void check_feed_forward(Checker *c, ModelFields *f)
                    "'%s' of some layers requires '%s' for the others", ffn ? "ffn" : "moe",
                    ffn ? "moe" : "ffn");
     }
+    return NULL;
+}
+
+/* Whether each layer has a scan in place of attention; NULL: none has. */
+static bool *layers_with_scans(Checker *c, const ModelFields *f)
+{
+    bool *scans = NEW_ARRAY(c->arena, bool, f->m.layers + 1);
+    int count = 0;
+    if (!f->m.scan_span.src)
+        return NULL;
+    for (int i = 0; i < f->scan_layers.ranges.n; i++) {
+        const LayerRange *x = &f->scan_layers.ranges.at[i];
+        if (x->last >= f->m.layers)
+            diag_error(c->diags, x->span, "layer %lld does not exist: the model has %d, numbered from 0",
+                       (long long)x->last, f->m.layers);
+        for (int64_t l = x->first; l <= x->last && l < f->m.layers; l++) {
+            count += !scans[l];
+            scans[l] = true;
+        }
+    }
+    if (diags_errors(c->diags) == 0 && (!f->scan_layers.given || count == f->m.layers))
+        diag_error(c->diags, f->m.scan_span,
+                   "at least one layer must have attention; name the layers with a scan, such as scan layers 0 "
+                   ".. %d: { ... }",
+                   f->m.layers > 1 ? f->m.layers - 2 : 0);
+    return scans;
+}
+
+/* Kinds of layers, in the order in which they first come. */
+static void finish_kinds(Checker *c, ModelFields *f)
+{
+    Model *m = &f->m;
+    const bool *experts = check_feed_forward(c, f), *scans = layers_with_scans(c, f);
+    int *kind = NEW_ARRAY(c->arena, int, m->layers + 1);
+    for (int l = 0; l < m->layers && (experts || scans); l++) {
+        const KindParts x = {experts ? experts[l] : m->experts.experts > 0, scans && scans[l]};
+        int k = 0;
+        while (k < m->kinds && (m->kind[k].experts != x.experts || m->kind[k].scan != x.scan))
+            k++;
+        if (k == m->kinds)
+            m->kind[m->kinds++] = x;
+        kind[l] = k;
+    }
+    m->layer_kind = m->kinds > 1 ? kind : NULL;
+}
+
+/* Fields that follow from the others. */
+static void finish_scan(Checker *c, ModelFields *f)
+{
+    Model *m = &f->m;
+    BurstScan *s = &m->scan;
+    if (!s->heads)
+        return;
+    s->key_heads = s->key_heads ? s->key_heads : s->heads;
+    if (s->heads % s->key_heads)
+        diag_error(c->diags, m->scan_span, "%d heads of a scan cannot be divided evenly among %d key_heads",
+                   s->heads, s->key_heads);
+    const int64_t keys = (int64_t)s->key_heads * s->key_dim, values = (int64_t)s->heads * s->value_dim;
+    if (2 * keys + values > INT_MAX)
+        diag_error(c->diags, m->scan_span, "heads times dimensions of the scan are too large");
+    s->read = BURST_SCAN_READ_KEY;
+    s->normalize = 1;
+    s->scale = 1 / sqrt(s->key_dim);
+    s->columns = (int)(2 * keys + values);
+    s->q = 0, s->k = (int)keys, s->v = (int)(2 * keys);
+    s->beta_most = 1;
+    if (m->layer.norm != BURST_NORM_RMS)
+        diag_error(c->diags, m->scan_span, "'scan' requires 'norm rmsnorm'");
+    if (m->layer.parallel)
+        diag_error(c->diags, m->scan_span, "'scan' cannot be combined with 'parallel'");
+    m->layer.scan = 1;
 }
 
 static void check_heads(Checker *c, ModelFields *f)
@@ -648,8 +739,9 @@ static void check_latent(Checker *c, ModelFields *f)
     m->shared = m->latent ? f->rotary : 0;
     m->layer.latent = m->latent > 0;
     m->layer.experts = m->experts.experts > 0 ? BURST_EXPERTS_ALL : BURST_EXPERTS_NO;
-    if (m->kinds > 1)
-        m->layer.experts = BURST_EXPERTS_SOME;
+    for (int k = 1; k < m->kinds; k++)
+        if (m->kind[k].experts != m->kind[0].experts)
+            m->layer.experts = BURST_EXPERTS_SOME;
     m->latent_span = f->latent;
     if ((int64_t)m->heads * m->value_dim > INT_MAX)
         diag_error(c->diags, m->heads_span, "heads times value_dim is too large");
@@ -735,7 +827,8 @@ void finish_model(Checker *c)
                    "'sequence' must be at least 2 in a model that trains: a token predicts the next one");
         c->program->sequence = 0; /* one error is enough */
     }
-    check_feed_forward(c, &f);
+    finish_kinds(c, &f);
+    finish_scan(c, &f);
     check_heads(c, &f);
     check_latent(c, &f);
     finish_ropes(c, &f);
@@ -829,6 +922,7 @@ void settle_library(Checker *c)
     m->latent = m->query_latent = m->shared = 0;
     m->layer = (BurstLayer){0};
     m->experts = (BurstExperts){0};
+    m->scan = (BurstScan){0};
     m->kinds = 0, m->layer_kind = NULL;
     m->rope.rotary = 0;
     p->train.batch = 1;

@@ -5,6 +5,7 @@
  * - CLEAR: bytes that it writes.
  * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
  * - EXPERTS: 2 operations a weight of an expert and token that chose it, however tokens choose.
+ * - SCAN: 4 operations a state's element and token, 8 for its gradients; of convolutions the memory.
  * - LOSS: three products, and the passes over a tile of logits.
  * - UPDATE: bytes of a unit's shard: parameter and both moments are read and written, the gradient is read
  *   twice and cleared. On the host all ranks of a node share its memory, and nothing is cleared.
@@ -104,6 +105,16 @@ static double experts_flops(const Step *s, const Op *o)
     return 2.0 * m->top * (up ? 2 : 1) * m->width * s->program->model.hidden;
 }
 
+/* Per token. */
+static double scan_flops(const Step *s, const Op *o)
+{
+    const BurstScan *m = &s->program->model.scan;
+    const double state = (double)m->heads * m->key_dim * m->value_dim;
+    if (o->kind == OP_SCAN)
+        return 4 * state;
+    return o->kind == OP_SCAN_BACK ? 8 * state : 0;
+}
+
 /* Per token. On a device, logits of a tile are read twice and their gradients written, and dw is read and
  * written for each tile (runtime/cuda/ops/loss.cu). */
 static double loss_bytes(const Step *s)
@@ -197,6 +208,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
         return (Work){.flops = product_flops(s, o, &s->block[block], is_short),
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_EXPERTS: return (Work){.flops = experts_flops(s, o)};
+    case WORK_SCAN: return (Work){.flops = scan_flops(s, o), .bytes = memory_bytes(s, o, false)};
     case WORK_LOSS: return loss_work(s, o, product_flops(s, o, &s->block[block], false));
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return (o->kind == OP_OPTIMIZER ? update_work : muon_work)(s, o, unit);

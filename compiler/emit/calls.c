@@ -87,9 +87,9 @@ const Operand *find_weight(const Printer *p, const Op *o)
     return NULL;
 }
 
-static const char *tensor_at(const Printer *p, const Op *o, const Operand *x)
+static const char *tensor_at(const Printer *p, const Op *o, const Operand *x, int after)
 {
-    const UnitTensor *t = op_tensor(p->step, o, p->block);
+    const UnitTensor *t = op_tensor(p->step, o, p->block) + after;
     const char *tensor = variable(p, o, *x);
     if (t->offset)
         tensor = arena_printf(p->emit->arena, "%s + %s", tensor,
@@ -218,13 +218,26 @@ static const char *norm_eps_text(const Printer *p, const Op *o, int none)
 static const char *weight_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
-    return tensor_at(p, o, find_weight(p, o));
+    return tensor_at(p, o, find_weight(p, o), 0);
 }
 
 static const char *gradient_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
-    return tensor_at(p, o, find_write(p, o, false));
+    return tensor_at(p, o, find_write(p, o, false), 0);
+}
+
+/* The tensor that follows it. */
+static const char *second_weight_text(const Printer *p, const Op *o, int none)
+{
+    (void)none;
+    return tensor_at(p, o, find_weight(p, o), 1);
+}
+
+static const char *second_gradient_text(const Printer *p, const Op *o, int none)
+{
+    (void)none;
+    return tensor_at(p, o, find_write(p, o, false), 1);
 }
 
 static const char *scratch_text(const Printer *p, const Op *o, int none)
@@ -240,9 +253,14 @@ static const char *added_to_text(const Printer *p, const Op *o, int none)
     return o->adds[0] ? operand_text(p, o, o->write[0]) : "NULL";
 }
 
+static bool is_of_gates(const Value *v) { return v->dim[1] == DIM_SCAN_GATES; }
+
+/* The two tensors of a scan's gates are one matrix: a token's row has both. */
 static const char *tensors_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
+    if (op_touches(p->step, o, is_of_gates))
+        return "1";
     return arena_printf(p->emit->arena, "%d", o->tensors);
 }
 
@@ -291,6 +309,8 @@ static const struct {
     {"eps", norm_eps_text},
     {"w", weight_text},
     {"dw", gradient_text},
+    {"w1", second_weight_text},
+    {"dw1", second_gradient_text},
     {"scratch", scratch_text},
     {"residual", residual_text},
     {"added_to", added_to_text},

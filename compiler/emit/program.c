@@ -338,6 +338,29 @@ static void emit_experts(Emit *e, const BurstExperts *m)
     text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n");
 }
 
+/* Layers with a scan in place of attention. */
+static void emit_scan_layers(Emit *e, const Model *m)
+{
+    const BurstScan *s = &m->scan;
+    if (!s->heads)
+        return;
+    add_constant(e, "PLAN_SCAN_HEADS", s->heads, "of values and states of recurrent layers");
+    add_constant(e, "PLAN_SCAN_KEY_HEADS", s->key_heads, "of their queries and keys");
+    add_constant(e, "PLAN_SCAN_KEY_DIM", s->key_dim, NULL);
+    add_constant(e, "PLAN_SCAN_VALUE_DIM", s->value_dim, NULL);
+    add_constant(e, "PLAN_SCAN_COLUMNS", s->columns, "of a token's queries, keys and values");
+    add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
+    text_printf(e->out,
+                "static const BurstScan plan_scan = {PLAN_SCAN_HEADS, PLAN_SCAN_KEY_HEADS, PLAN_SCAN_KEY_DIM, "
+                "PLAN_SCAN_VALUE_DIM,\n"
+                "                                    %d, %d, %s, PLAN_SCAN_COLUMNS, %d, %d, %d, %s, %s, %s};\n",
+                s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
+                real_text(e, s->step_least), real_text(e, s->step_most));
+    text_printf(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, %d, 1};\n", m->scan_kernel);
+    text_add(e->out, "static const BurstGatedNorm plan_scan_norm = {PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM, 1, 0, "
+                     "BURST_GATE_SILU, PLAN_NORM_EPS};\n");
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -370,6 +393,7 @@ static void emit_sizes(Emit *e)
         emit_ropes(e, m);
         emit_scales(e, m);
         emit_experts(e, &m->experts);
+        emit_scan_layers(e, m);
     }
     if (m->rope_table)
         add_constant(e, "PLAN_ROPE_TABLE", m->rope_table - 1, "by whose values RoPE rotates");
@@ -702,6 +726,8 @@ static void add_model_values(Emit *e, const Program *p)
     if (p->model.experts.experts)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
             add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
+    if (p->model.scan.heads)
+        add_field(e, "layer.scan", "1");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \

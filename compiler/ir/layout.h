@@ -23,13 +23,14 @@ enum { TRAVEL_LATENTS = TRAVELS, TRAVEL_WORDS };
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 " \
-      "gate_up up shared_gate_up shared_logit logits expert_gate_up " \
+      "gate_up up shared_gate_up shared_logit logits expert_gate_up scan_in scan_z scan_gates scan_o " \
+      "rstd_scan " \
       "attn rstd_attn mlp rstd_mlp ") \
     X(FFN, "ffn", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 attn " \
-      "rstd_attn mlp rstd_mlp ") \
-    X(SELECTIVE, "selective", " x o lse ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
-    X(TAIL, "tail", " x o_tail lse_tail ") /* of the last tokens only (BurstEngine, arXiv 2509.19836) */ \
+      "rstd_attn mlp rstd_mlp scan_in scan_z scan_gates scan_o rstd_scan ") \
+    X(SELECTIVE, "selective", " x o lse scan_o ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
+    X(TAIL, "tail", " x o_tail lse_tail scan_o ") /* of the last tokens only (BurstEngine, arXiv 2509.19836) */ \
     X(FULL, "full", " x ")
 typedef enum Recompute {
 #define X(id, name, saved) RECOMPUTE_##id,

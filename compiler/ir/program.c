@@ -39,17 +39,45 @@ int model_layers_of(const Model *m, int kind)
     return n;
 }
 
+/* What attention has, a layer with a scan lacks. */
+static void remove_attention(Model *m)
+{
+    m->latent = m->query_latent = m->shared = 0;
+    m->qkv_bias = m->qk_norm = m->sinks = false;
+    m->layer.qk_norm_all = m->layer.o_bias = 0;
+}
+
 Model model_with_kind(const Model *m, int kind)
 {
     Model one = *m;
-    if (model_kinds(m) > 1 && !m->kind[kind].experts)
+    if (model_kinds(m) == 1)
+        return one;
+    if (!m->kind[kind].experts)
         one.experts = (BurstExperts){0};
+    if (m->kind[kind].scan)
+        remove_attention(&one);
+    else
+        one.scan = (BurstScan){0};
     return one;
+}
+
+static bool kinds_differ(const Model *m, bool by_mixer)
+{
+    bool differ = false;
+    for (int k = 1; k < model_kinds(m); k++)
+        differ |= by_mixer ? m->kind[k].scan != m->kind[0].scan : m->kind[k].experts != m->kind[0].experts;
+    return differ;
 }
 
 const char *model_kind_name(const Model *m, int kind)
 {
+    static const char *const name[2][2] = {{"attention_ffn", "attention_moe"}, {"scan_ffn", "scan_moe"}};
+    const KindParts *k = &m->kind[kind];
     if (model_kinds(m) == 1)
         return "";
-    return m->kind[kind].experts ? "moe" : "ffn";
+    if (kinds_differ(m, true) && kinds_differ(m, false))
+        return name[k->scan][k->experts];
+    if (kinds_differ(m, true))
+        return k->scan ? "scan" : "attention";
+    return k->experts ? "moe" : "ffn";
 }

@@ -225,7 +225,7 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
         BurstMatrix *matrix = NEW_ARRAY(a, BurstMatrix, layer->tensors);
         int n = 0;
         for (const UnitTensor *x = layer->tensor; x < layer->tensor + layer->tensors; x++) {
-            if (x->first != FIRST_NORMAL)
+            if (x->first != FIRST_NORMAL || !burst_muon_takes(x->cols))
                 continue;
             const int parts[] = {x->split == SPLIT_ROWS ? x->parts : 1,
                                  x->split == SPLIT_COLS ? x->parts : 1};
@@ -271,6 +271,11 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
     case OP_EXPERTS_DOWN_DX:
         *name = "experts_scratch";
         return device ? 0 : BURST_EXPERT_ROWS * (int64_t)m->hidden * FLOAT_BYTES;
+    case OP_SCAN:
+    case OP_SCAN_BACK:
+        *name = "scan_scratch";
+        return device ? 0 : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
+    case OP_CONV_BACK: *name = "conv_scratch"; return device ? 0 : m->scan.columns * FLOAT_BYTES;
     case OP_TO_OWNERS:
         *name = "matrices";
         return muon_room(a, t).matrices * t->program->target->activation_bytes;

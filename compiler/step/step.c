@@ -183,6 +183,14 @@ int op_first(const Block *b, OpKind k)
     return i;
 }
 
+bool op_in_block(const Block *b, OpKind k)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        if (b->ops.at[i].kind == k)
+            return true;
+    return false;
+}
+
 void op_insert(Step *s, Block *b, int at, Op o)
 {
     vec_push(s->arena, &b->ops);
@@ -242,6 +250,12 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_TOP_HIDDEN: return (int64_t)m->experts.top * m->hidden;
     case DIM_SHARED_FFN: return m->experts.shared / s->tensor;
     case DIM_SHARED_PAIR: return 2 * (int64_t)(m->experts.shared / s->tensor);
+    case DIM_SCAN_COLUMNS: return m->scan.columns;
+    case DIM_SCAN_VALUES: return (int64_t)m->scan.heads * m->scan.value_dim;
+    case DIM_SCAN_GATES: return 2 * (int64_t)m->scan.heads;
+    case DIM_SCAN_HEADS: return m->scan.heads;
+    case DIM_SCAN_VALUE: return m->scan.value_dim;
+    case DIM_KERNEL: return m->scan_kernel;
     default: return 1;
     }
 }

@@ -72,7 +72,10 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
               "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
         X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
             X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden") \
-                X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") X(SHARED_GATE, "1")
+                X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") X(SHARED_GATE, "1") \
+            /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
+        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X(SCAN_GATES, "2 * scan heads") \
+            X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") X(KERNEL, "kernel")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -145,7 +148,8 @@ typedef enum WorkKind {
     WORK_COPY,
     WORK_EXCHANGE,
     WORK_ORTHOGONAL,
-    WORK_EXPERTS
+    WORK_EXPERTS,
+    WORK_SCAN
 } WorkKind;
 typedef enum Stream {
     STREAM_COMPUTE,
@@ -382,6 +386,7 @@ int step_value(const Step *s, const char *name); /* -1: none of that name */
 int step_add_value(Step *s, Value v);
 void op_read(Op *o, int value, int next);              /* one more operand */
 int op_first(const Block *b, OpKind k);                /* of that kind, which the block has */
+bool op_in_block(const Block *b, OpKind k);            /* whether it has one of that kind */
 void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation at `at` */
 void op_write(Op *o, int value, int next, bool adds);
 bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v)); /* reads or writes such a value */

@@ -42,6 +42,7 @@ typedef struct BurstLayer {
     int experts; /* which each token chooses, in place of one feed-forward network: BURST_EXPERTS_... */
     /* keys and values are computed from a latent: multi-head latent attention, arXiv 2405.04434 */
     int latent;
+    int scan; /* some layers have a recurrent layer in place of attention: BurstScan */
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
  * scores of a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of

@@ -10,6 +10,7 @@
 #define BURST_MUON_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { BURST_MUON_ITERATIONS = 5, BURST_MUON_ALIGN = 32 /* elements: 64 bytes of the smallest type */ };
@@ -24,6 +25,9 @@ enum { BURST_MUON_MATRICES = 32 + 3 * 1024 }; /* of a layer: experts have three 
 typedef struct BurstMatrix {
     int64_t rows, cols;
 } BurstMatrix;
+
+/* Kernels of convolutions, [channels][kernel], are none: AdamW updates them. */
+static inline bool burst_muon_takes(int64_t cols) { return cols > 4; }
 
 static inline int64_t burst_muon_room(int64_t elements)
 {

@@ -11,7 +11,8 @@
 
 bool muon_updates(const BurstPlan *p, int unit, const BurstTensor *t)
 {
-    return p->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= p->layers && t->init_std > 0;
+    return p->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= p->layers && t->init_std > 0 &&
+           burst_muon_takes(t->cols);
 }
 
 /* ---- owners ---- */

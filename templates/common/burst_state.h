@@ -7,6 +7,11 @@
 #ifdef PLAN_ROPE_TABLE
     const BurstPosition *turns;    /* positions by which RoPE rotates */
 #endif
+#ifdef PLAN_PLACE_TABLE
+    const int32_t *place;          /* of this rank's tokens in their documents: 0 where scans restart */
+    int64_t scan_rows[2];          /* the rank's tokens are one piece of the sequence */
+    BurstPieces pieces;
+#endif
     double scale;                  /* of the loss's gradient */
     int sequence;                  /* sequences of the step that are done */
     BurstArrival arrival[3];       /* of the units of two visits, and of a tied embedding for the head */

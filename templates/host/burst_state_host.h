@@ -76,7 +76,7 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
 
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
-#ifdef PLAN_ROPE_TABLE
+#if defined PLAN_ROPE_TABLE || defined PLAN_PLACE_TABLE
     const BurstChunk *own = &s->chunk[s->me];
 #endif
     BURST_TRY(plan_find_live(c, s, tables));
@@ -84,6 +84,13 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
     for (int64_t i = 0; tables && i < own->tokens; i++)
         s->buffer.turns[i] = tables->table[PLAN_ROPE_TABLE][own->position[i]];
     s->turns = s->buffer.turns;
+#endif
+#ifdef PLAN_PLACE_TABLE
+    for (int64_t i = 0; tables && i < own->tokens; i++)
+        s->buffer.places[i] = tables->table[PLAN_PLACE_TABLE][own->position[i]];
+    s->place = s->buffer.places;
+    s->scan_rows[1] = own->tokens;
+    s->pieces = (BurstPieces){1, s->scan_rows};
 #endif
     return BURST_OK;
 }

@@ -40,15 +40,21 @@ static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
 static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
 static bool o_bias(const Model *m) { return m->layer.o_bias; }
 static bool sinks(const Model *m) { return m->sinks; }
+static bool scans(const Model *m) { return m->scan.heads > 0; }
+static bool attends(const Model *m) { return !scans(m); }
 static bool latent(const Model *m) { return m->latent > 0; }
-static bool no_latent(const Model *m) { return !m->latent; }
+static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
 static bool query_latent(const Model *m) { return m->query_latent > 0; }
-static bool no_query_latent(const Model *m) { return !m->query_latent; }
+static bool no_query_latent(const Model *m) { return attends(m) && !m->query_latent; }
 /* Whether a layer's output is computed first and then added to its input. */
 static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_BEFORE; }
 static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
 static bool adds_unnormed(const Model *m) { return adds_later(m) && !norms_after(m); }
 static bool adds_at_once(const Model *m) { return !adds_later(m); }
+static bool attends_at_once(const Model *m) { return attends(m) && adds_at_once(m); }
+static bool attends_later(const Model *m) { return attends(m) && adds_later(m); }
+static bool scans_at_once(const Model *m) { return scans(m) && adds_at_once(m); }
+static bool scans_later(const Model *m) { return scans(m) && adds_later(m); }
 static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
 static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
@@ -117,8 +123,15 @@ static const Tensor layer_tensors[] = {
     {"self_attn.k_norm.weight", DIM_ONE, DIM_KEY, FIRST_ONES, qk_norm_all},
     {"self_attn.v_proj.weight", DIM_VALUE, DIM_HIDDEN, FIRST_NORMAL, no_latent},
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
-    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL},
+    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL, attends},
     {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},
+    {"linear_attn.in_proj_qkv.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, scans},
+    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, scans},
+    {"linear_attn.in_proj_b.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, scans}, /* a follows b */
+    {"linear_attn.in_proj_a.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, scans},
+    {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, scans},
+    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, scans},
+    {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans},
     {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
     {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
@@ -142,6 +155,8 @@ static const Tensor layer_tensors[] = {
     {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
     {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
+    {"linear_attn.A_log", DIM_ONE, DIM_SCAN_HEADS, FIRST_ZEROS, scans}, /* dt_bias follows it */
+    {"linear_attn.dt_bias", DIM_ONE, DIM_SCAN_HEADS, FIRST_ONES, scans},
     {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* last, so that matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
@@ -271,19 +286,27 @@ static const PartValue first_values[] = {
     {norms_before, {.name = "h1", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {norms_before, {.name = "rstd1", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
 };
-static const Value layer_values[] = {
-    {.name = "q_flat", .dim = {DIM_TOKENS, DIM_QUERY}},
-    {.name = "q", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true},
-    {.name = "k_flat", .dim = {DIM_TOKENS, DIM_KEY}},
-    {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true},
-    {.name = "v_flat", .dim = {DIM_TOKENS, DIM_VALUE}},
-    {.name = "v", .dim = {DIM_TOKENS, DIM_VALUE}, .by_heads = true},
-    {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true},
-    {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT},
-    {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}},
-    {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}},
-};
 static const PartValue part_values[] = {
+    {attends, {.name = "q_flat", .dim = {DIM_TOKENS, DIM_QUERY}}},
+    {attends, {.name = "q", .dim = {DIM_TOKENS, DIM_QUERY}, .by_heads = true}},
+    {attends, {.name = "k_flat", .dim = {DIM_TOKENS, DIM_KEY}}},
+    {attends, {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true}},
+    {attends, {.name = "v_flat", .dim = {DIM_TOKENS, DIM_VALUE}}},
+    {attends, {.name = "v", .dim = {DIM_TOKENS, DIM_VALUE}, .by_heads = true}},
+    {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
+    {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
+    {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
+    {NULL, {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    /* before and after the convolution; what gates the norm; what beta and decay are made of */
+    {scans, {.name = "scan_in", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {scans, {.name = "scan_qkv", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {scans, {.name = "scan_z", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
+    {scans, {.name = "scan_gates", .dim = {DIM_TOKENS, DIM_SCAN_GATES}}},
+    {scans, {.name = "scan_beta", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
+    {scans, {.name = "scan_decay", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
+    {scans, {.name = "scan_o", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
+    {scans, {.name = "scan_norm", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
+    {scans, {.name = "rstd_scan", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
     {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm, {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
     /* on the host, gate and then up; on a device, side by side in a token's row */
@@ -352,7 +375,7 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight", .part = no_query_latent},
     {OP_BIAS, {"q_product"}, {"q_raw|q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
     {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
-    {OP_ROPE, {"q_flat"}, {"q"}, NULL},
+    {OP_ROPE, {"q_flat"}, {"q"}, NULL, .part = attends},
     {OP_LINEAR, {"h1|x"}, {"kv_low"}, "self_attn.kv_a_proj.weight", .part = latent},
     {OP_NORM, {"kv_low"}, {"kv_latent", "rstd_kv_low"}, "self_attn.kv_a_layernorm.weight", .part = latent},
     {OP_LINEAR, {"h1|x"}, {"k_shared"}, "self_attn.k_shared_proj.weight", .part = latent},
@@ -361,17 +384,26 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"h1|x"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight", .part = no_latent},
     {OP_BIAS, {"k_product"}, {"k_raw|k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
     {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = qk_norm},
-    {OP_ROPE, {"k_flat"}, {"k"}, NULL},
+    {OP_ROPE, {"k_flat"}, {"k"}, NULL, .part = attends},
     {OP_LINEAR, {"kv_latent"}, {"v_flat"}, "self_attn.v_b_proj.weight", .part = latent},
     {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight", .part = no_latent},
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},
-    {OP_LAYOUT, {"v_flat"}, {"v"}, NULL},
-    {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL},
+    {OP_LAYOUT, {"v_flat"}, {"v"}, NULL, .part = attends},
+    {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL, .part = attends},
     {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = sinks},
-    {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL},
+    {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL, .part = attends},
     /* the second operand is added */
-    {OP_LINEAR, {"o_flat", "x"}, {"x_mid_product|x_mid"}, "self_attn.o_proj.weight", .part = adds_at_once},
-    {OP_LINEAR, {"o_flat"}, {"attn_product|attn|attn_out"}, "self_attn.o_proj.weight", .part = adds_later},
+    {OP_LINEAR, {"o_flat", "x"}, {"x_mid_product|x_mid"}, "self_attn.o_proj.weight", .part = attends_at_once},
+    {OP_LINEAR, {"o_flat"}, {"attn_product|attn|attn_out"}, "self_attn.o_proj.weight", .part = attends_later},
+    {OP_LINEAR, {"h1|x"}, {"scan_in"}, "linear_attn.in_proj_qkv.weight", .part = scans},
+    {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", .part = scans},
+    {OP_LINEAR, {"h1|x"}, {"scan_z"}, "linear_attn.in_proj_z.weight", .part = scans},
+    {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_b.weight", 2, .part = scans},
+    {OP_SCAN_GATES, {"scan_gates"}, {"scan_beta", "scan_decay"}, "linear_attn.A_log", 2, .part = scans},
+    {OP_SCAN, {"scan_qkv", "scan_beta", "scan_decay"}, {"scan_o"}, NULL, .part = scans},
+    {OP_GATED_NORM, {"scan_o", "scan_z"}, {"scan_norm", "rstd_scan"}, "linear_attn.norm.weight", .part = scans},
+    {OP_LINEAR, {"scan_norm", "x"}, {"x_mid"}, "linear_attn.out_proj.weight", .part = scans_at_once},
+    {OP_LINEAR, {"scan_norm"}, {"attn|attn_out"}, "linear_attn.out_proj.weight", .part = scans_later},
     {OP_BIAS,
      {"x_mid_product|attn_product"},
      {"attn|attn_out|x_mid"},
@@ -631,7 +663,6 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
     for (int i = 0; i < countof(part_end_values); i++)
         add_values(s, &part_end_values[i].value, has_part(&p->model, part_end_values[i].part), false);
     add_part_values(s, first_values, countof(first_values));
-    add_values(s, layer_values, countof(layer_values), true);
     add_part_values(s, part_values, countof(part_values));
     add_rows(s, &p->model, BLOCK_EMBED, embed_rows, countof(embed_rows));
     for (int k = 0; k < model_kinds(&p->model); k++) {

@@ -16,7 +16,7 @@ static int matrices_of(const Unit *layer, BurstMatrix *matrix)
 {
     int n = 0;
     for (const UnitTensor *t = layer->tensor; t < layer->tensor + layer->tensors; t++)
-        if (t->first == FIRST_NORMAL)
+        if (t->first == FIRST_NORMAL && burst_muon_takes(t->cols))
             matrix[n++] = (BurstMatrix){t->rows * (t->split == SPLIT_ROWS ? t->parts : 1),
                                         t->cols * (t->split == SPLIT_COLS ? t->parts : 1)};
     return n;

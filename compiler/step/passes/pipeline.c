@@ -56,6 +56,10 @@ static void add_target_scratch(Step *s)
     add_scratch(s, "experts_scratch", DIM_ONE,
                 m->experts.experts && !device ? burst_experts_floats(m->hidden) * 4 : 0,
                 KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
+    const bool scans = m->scan.heads && !device;
+    add_scratch(s, "scan_scratch", DIM_ONE, scans ? burst_scan_floats(&m->scan, s->tokens) * 4 : 0,
+                KINDS(OP_SCAN, OP_SCAN_BACK));
+    add_scratch(s, "conv_scratch", DIM_ONE, scans ? (int64_t)m->scan.columns * 4 : 0, KINDS(OP_CONV_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4,
                 KINDS(OP_EMBED_BACK));
 }

@@ -145,7 +145,8 @@ static void keep_tails(Step *s, double share)
     const int o = add_tail(s, "o"), lse = add_tail(s, "lse");
     s->tail = tail_tokens(share, s->all_tokens);
     for (int k = 0; k < step_kinds(s); k++)
-        keep_tail(s, &s->block[BLOCK_FORWARD + k], o, lse);
+        if (op_in_block(&s->block[BLOCK_FORWARD + k], OP_ATTENTION))
+            keep_tail(s, &s->block[BLOCK_FORWARD + k], o, lse);
 }
 
 static void save_of_kind(Step *s, Saving v, int kind)

@@ -154,7 +154,10 @@ void step_keys(Step *s)
 {
     int blocks[STEP_BLOCKS];
     const int n = step_layer_blocks(s, blocks);
-    const Block *forward = &s->block[BLOCK_FORWARD], *backward = &s->block[BLOCK_BACKWARD];
+    int kind = 0;
+    while (!op_in_block(&s->block[BLOCK_FORWARD + kind], OP_ATTENTION))
+        kind++;
+    const Block *forward = &s->block[BLOCK_FORWARD + kind], *backward = &s->block[BLOCK_BACKWARD + kind];
     const Op attention = forward->ops.at[op_first(forward, OP_ATTENTION)];
     const Op back = backward->ops.at[op_first(backward, OP_ATTENTION_BACK)];
     KeyValues k;

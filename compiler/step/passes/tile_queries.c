@@ -50,5 +50,6 @@ static void split_queries(Step *s, Block *b)
 void step_queries(Step *s)
 {
     for (int k = 0; k < step_kinds(s) && s->by_queries; k++)
-        split_queries(s, &s->block[BLOCK_FORWARD + k]);
+        if (op_in_block(&s->block[BLOCK_FORWARD + k], OP_ATTENTION))
+            split_queries(s, &s->block[BLOCK_FORWARD + k]);
 }

@@ -44,8 +44,12 @@ static bool reads_weight(const Op *o)
 
 static bool makes_gradients(const Op *o)
 {
-    return o->weight && (o->kind == OP_NORM_BACK || o->kind == OP_SINK_BACK || o->kind == OP_ATTENTION_BACK ||
-                         o->kind == OP_EXPERTS_OUT_BIAS_BACK || o->kind == OP_LOSS || !reads_weight(o));
+    static const OpKind both[] = {OP_NORM_BACK,         OP_SINK_BACK,     OP_ATTENTION_BACK, OP_EXPERTS_OUT_BIAS_BACK,
+                                  OP_SCAN_GATES_BACK,   OP_CONV_BACK,     OP_GATED_NORM_BACK, OP_LOSS};
+    bool makes = o->weight && !reads_weight(o);
+    for (int i = 0; i < countof(both); i++)
+        makes |= o->weight && o->kind == both[i];
+    return makes;
 }
 
 static Op gather(const Weights *w, int weight, int next, bool embedding)
