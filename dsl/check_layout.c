@@ -546,10 +546,11 @@ static void settle_scans(Checker *c, Layout *l)
         return;
     for (int i = 0; i < countof(row); i++) {
         if (!row[i].at->is_auto && row[i].at->value != 1)
-            diag_error(c->diags, row[i].at->span,
-                       "`%s %lld` is not supported yet with 'scan', whose layers have each sequence on one rank; "
-                       "use `%s 1`",
-                       row[i].name, (long long)row[i].at->value, row[i].name);
+            diag_error(
+                c->diags, row[i].at->span,
+                "`%s %lld` is not supported yet with 'scan', whose layers have each sequence on one rank; "
+                "use `%s 1`",
+                row[i].name, (long long)row[i].at->value, row[i].name);
         row[i].at->value = 1, row[i].at->is_auto = false;
     }
 }

@@ -563,8 +563,8 @@ static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, in
     }
 }
 
-/* Where some layers have `ffn` and others `moe`. rest: of layers that neither is given for. Returns whether each
- * layer has experts. */
+/* Where some layers have `ffn` and others `moe`. rest: of layers that neither is given for. Returns whether
+ * each layer has experts. */
 static bool *layers_with_experts(Checker *c, const ModelFields *f, int rest)
 {
     const Model *m = &f->m;
@@ -630,10 +630,11 @@ static bool *layers_with_scans(Checker *c, const ModelFields *f)
         }
     }
     if (diags_errors(c->diags) == 0 && (!f->scan_layers.given || count == f->m.layers))
-        diag_error(c->diags, f->m.scan_span,
-                   "at least one layer must have attention; name the layers with a scan, such as scan layers 0 "
-                   ".. %d: { ... }",
-                   f->m.layers > 1 ? f->m.layers - 2 : 0);
+        diag_error(
+            c->diags, f->m.scan_span,
+            "at least one layer must have attention; name the layers with a scan, such as scan layers 0 "
+            ".. %d: { ... }",
+            f->m.layers > 1 ? f->m.layers - 2 : 0);
     return scans;
 }
 

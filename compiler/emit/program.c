@@ -350,15 +350,17 @@ static void emit_scan_layers(Emit *e, const Model *m)
     add_constant(e, "PLAN_SCAN_VALUE_DIM", s->value_dim, NULL);
     add_constant(e, "PLAN_SCAN_COLUMNS", s->columns, "of a token's queries, keys and values");
     add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
-    text_printf(e->out,
-                "static const BurstScan plan_scan = {PLAN_SCAN_HEADS, PLAN_SCAN_KEY_HEADS, PLAN_SCAN_KEY_DIM, "
-                "PLAN_SCAN_VALUE_DIM,\n"
-                "                                    %d, %d, %s, PLAN_SCAN_COLUMNS, %d, %d, %d, %s, %s, %s};\n",
-                s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
-                real_text(e, s->step_least), real_text(e, s->step_most));
+    text_printf(
+        e->out,
+        "#define PLAN_SCAN {PLAN_SCAN_HEADS, PLAN_SCAN_KEY_HEADS, PLAN_SCAN_KEY_DIM, PLAN_SCAN_VALUE_DIM, "
+        "%d, %d, %s, \\\n                   PLAN_SCAN_COLUMNS, %d, %d, %d, %s, %s, %s}\n"
+        "static const BurstScan plan_scan = PLAN_SCAN;\n",
+        s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
+        real_text(e, s->step_least), real_text(e, s->step_most));
     text_printf(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, %d, 1};\n", m->scan_kernel);
-    text_add(e->out, "static const BurstGatedNorm plan_scan_norm = {PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM, 1, 0, "
-                     "BURST_GATE_SILU, PLAN_NORM_EPS};\n");
+    text_add(e->out,
+             "static const BurstGatedNorm plan_scan_norm = {PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM, 1, 0, "
+             "BURST_GATE_SILU, PLAN_NORM_EPS};\n");
 }
 
 static void emit_sizes(Emit *e)
@@ -727,7 +729,7 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
             add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
     if (p->model.scan.heads)
-        add_field(e, "layer.scan", "1");
+        add_field(e, "layer.scan", "1"), add_field(e, "scan", "PLAN_SCAN");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \

@@ -29,8 +29,10 @@ enum { TRAVEL_LATENTS = TRAVELS, TRAVEL_WORDS };
     X(FFN, "ffn", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 attn " \
       "rstd_attn mlp rstd_mlp scan_in scan_z scan_gates scan_o rstd_scan ") \
-    X(SELECTIVE, "selective", " x o lse scan_o ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
-    X(TAIL, "tail", " x o_tail lse_tail scan_o ") /* of the last tokens only (BurstEngine, arXiv 2509.19836) */ \
+    X(SELECTIVE, "selective", \
+      " x o lse scan_o ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
+    X(TAIL, "tail", \
+      " x o_tail lse_tail scan_o ") /* of the last tokens only (BurstEngine, arXiv 2509.19836) */ \
     X(FULL, "full", " x ")
 typedef enum Recompute {
 #define X(id, name, saved) RECOMPUTE_##id,

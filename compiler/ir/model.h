@@ -35,10 +35,11 @@ typedef struct Model {
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
     BurstExperts experts; /* which each token chooses, in place of ffn or in some layers */
-    BurstScan scan;       /* the mixer of some layers, a recurrent layer, in place of attention; heads 0: of none */
-    int scan_kernel;      /* rows of its convolution */
+    BurstScan scan; /* the mixer of some layers, a recurrent layer, in place of attention; heads 0: of none */
+    int scan_kernel; /* rows of its convolution */
     Span scan_span;
-    /* table of a token's position in its document, counted from 1, where scans restart; 0: no layer has one */
+    /* table of a token's position in its document, counted from 1, where scans restart; 0: no layer has one
+     */
     int place_table;
     int kinds;            /* of layers; 0 and 1: all have the parts of kind[0] */
     KindParts kind[LAYER_KINDS];

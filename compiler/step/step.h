@@ -57,13 +57,15 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
 /* ---- values ---- */
 #define DIMS(X) /* id, text */ \
     X(ONE, "1") \
-    X(TOKENS, "tokens") X(HIDDEN, "hidden") X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") \
-        X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") \
-            X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+    X(TOKENS, "tokens") \
+    X(HIDDEN, "hidden") \
+    X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") X(HEADS, "heads") X(KEY_HEADS, "kv_heads") \
+        X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") \
+            X(SCRATCH, "scratch") \
                 X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
         X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") \
             X(ALL_TOKENS, "all tokens")    /* of values and outputs, where they are not as wide as keys and \
-                                           queries: dim_of */ \
+                                     queries: dim_of */ \
         X(VALUE, "kv_heads * value_dim") \
             X(OUTPUT, "heads * value_dim") /* multi-head latent attention: a key's own elements, those that \
                                               all heads share, latents */ \
@@ -72,10 +74,12 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
               "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
         X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
             X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden") \
-                X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") X(SHARED_GATE, "1") \
-            /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
-        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X(SCAN_GATES, "2 * scan heads") \
-            X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") X(KERNEL, "kernel")
+                X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") \
+                    X(SHARED_GATE, \
+                      "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
+        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") \
+            X(SCAN_GATES, "2 * scan heads") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
+                X(KERNEL, "kernel")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -386,7 +390,7 @@ int step_value(const Step *s, const char *name); /* -1: none of that name */
 int step_add_value(Step *s, Value v);
 void op_read(Op *o, int value, int next);              /* one more operand */
 int op_first(const Block *b, OpKind k);                /* of that kind, which the block has */
-bool op_in_block(const Block *b, OpKind k);            /* whether it has one of that kind */
+bool op_in_block(const Block *b, OpKind k); /* whether it has one of that kind */
 void op_insert(Step *s, Block *b, int at, Op o);       /* before the operation at `at` */
 void op_write(Op *o, int value, int next, bool adds);
 bool op_touches(const Step *s, const Op *o, bool (*is)(const Value *v)); /* reads or writes such a value */

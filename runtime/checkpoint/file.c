@@ -80,6 +80,10 @@ static json_t *layer_facts(const BurstPlan *p)
     for (size_t i = 0; facts && i < sizeof latents / sizeof *latents; i++)
         if (latents[i].value)
             json_object_set_new(facts, latents[i].name, json_integer(latents[i].value));
+    if (p->layer.scan)
+        json_object_set_new(facts, "scan",
+                            json_pack("[i, i, i, i]", p->scan.heads, p->scan.key_heads, p->scan.key_dim,
+                                      p->scan.value_dim));
     if (p->rope.interleaved)
         json_object_set_new(facts, "rotary_interleaved", json_true());
     return facts;

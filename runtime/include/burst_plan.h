@@ -157,6 +157,7 @@ typedef struct BurstPlan {
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
     BurstExperts experts; /* of layer.experts */
+    BurstScan scan; /* of layer.scan */
     /* multi-head latent attention; latent 0: none, and values are as wide as keys. rope.rotary: elements of
      * a key that all heads share */
     int value_dim, latent, query_latent;

@@ -18,6 +18,11 @@ static int norm_width(const Shape64 *s, int heads)
     return s->qk_norm_all ? heads * s->head_dim : s->head_dim;
 }
 
+static int scan_columns(const Shape64 *s)
+{
+    return 2 * s->scan.key_heads * s->scan.key_dim + s->scan.heads * s->scan.value_dim;
+}
+
 #define LAYER_TENSORS(X) /* id, name, rows, cols, decays, whether the model has it */ \
     X(NORM1, "input_layernorm.weight", s->hidden, 1, false, true) \
     X(QA, "self_attn.q_a_proj.weight", s->query_latent, s->hidden, true, s->query_latent) \
@@ -28,15 +33,28 @@ static int norm_width(const Shape64 *s, int heads)
     X(KVN, "self_attn.kv_a_layernorm.weight", s->latent, 1, false, s->latent) \
     X(KBP, "self_attn.k_b_proj.weight", s->kv_heads *own_dim(s), s->latent, true, s->latent) \
     X(VBP, "self_attn.v_b_proj.weight", s->kv_heads *value_dim(s), s->latent, true, s->latent) \
-    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, !s->query_latent) \
+    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, \
+      !s->query_latent && !s->scan.heads) \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias) \
     X(QN, "self_attn.q_norm.weight", norm_width(s, s->heads), 1, false, s->qk_norm) \
-    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
+    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, \
+      !s->latent && !s->scan.heads) \
     X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
     X(KN, "self_attn.k_norm.weight", norm_width(s, s->kv_heads), 1, false, s->qk_norm) \
-    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent) \
+    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, \
+      !s->latent && !s->scan.heads) \
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
-    X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, true) \
+    X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, !s->scan.heads) \
+    X(SQKV, "linear_attn.in_proj_qkv.weight", scan_columns(s), s->hidden, true, s->scan.heads) \
+    X(SZ, "linear_attn.in_proj_z.weight", s->scan.heads * s->scan.value_dim, s->hidden, true, s->scan.heads) \
+    X(SB, "linear_attn.in_proj_b.weight", s->scan.heads, s->hidden, true, s->scan.heads) \
+    X(SA, "linear_attn.in_proj_a.weight", s->scan.heads, s->hidden, true, s->scan.heads) \
+    X(SCONV, "linear_attn.conv1d.weight", scan_columns(s), s->scan.kernel, true, s->scan.heads) \
+    X(SNORM, "linear_attn.norm.weight", s->scan.value_dim, 1, false, s->scan.heads) \
+    X(SOUT, "linear_attn.out_proj.weight", s->hidden, s->scan.heads * s->scan.value_dim, true, \
+      s->scan.heads) \
+    X(SALOG, "linear_attn.A_log", s->scan.heads, 1, false, s->scan.heads) \
+    X(SDT, "linear_attn.dt_bias", s->scan.heads, 1, false, s->scan.heads) \
     X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true) \
     X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, !s->experts) \
     X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, !s->experts) \
@@ -69,6 +87,10 @@ static int layer_tensors(const Shape64 *s)
 static Shape64 shape_of(const Shape64 *s, int layer)
 {
     Shape64 of = *s;
+    if (s->scans && s->scans[layer])
+        of.latent = of.query_latent = 0, of.qkv_bias = of.qk_norm = of.sinks = false;
+    else
+        of.scan = (Scan64){0};
     if (s->dense && s->dense[layer])
         of.experts = of.shared_ffn = of.groups = 0, of.ffn = s->dense_ffn,
         of.shared_gate = of.router_bias = of.correction = of.expert_bias = false;
@@ -494,10 +516,16 @@ static void shared_back(const Shape64 *s, int64_t n, const Layer *w, const doubl
 }
 
 /* c->x is the layer's input; out [n][D] its output. */
-static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
+static Scan64Weights scan_weights(const Layer *w)
+{
+    return (Scan64Weights){w->at[L_SQKV],  w->at[L_SZ],   w->at[L_SB],    w->at[L_SA], w->at[L_SCONV],
+                           w->at[L_SNORM], w->at[L_SOUT], w->at[L_SALOG], w->at[L_SDT]};
+}
+
+/* From c->h1 to what is added to the layer's input, in c->x2. */
+static void attend(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c)
 {
     const int d = value_dim(s);
-    rmsnorm(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], c->h1);
     if (s->latent) {
         latent_forward(s, n, w, c);
     } else {
@@ -509,6 +537,17 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
     attention64_forward(&a, c->o, c->lse);
     from_heads(n, s->heads, d, NULL, c->o, c->ot);
     linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
+}
+
+static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
+{
+    rmsnorm(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], c->h1);
+    if (s->scan.heads) {
+        const Scan64Weights of = scan_weights(w);
+        scan64_forward(s, n, c->h1, &of, c->x2);
+    } else {
+        attend(s, n, mask, w, c);
+    }
     add(n * s->hidden, c->x, c->x2);
     rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
     if (s->experts) {
@@ -570,6 +609,14 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
                            const Kept *c, double *dx)
 {
     const int e = value_dim(s);
+    if (s->scan.heads) {
+        const Scan64Weights of = scan_weights(w), d_of = scan_weights(dw);
+        double *dh1 = new64(n * s->hidden);
+        scan64_backward(s, n, c->h1, &of, dx, dh1, &d_of);
+        rmsnorm_back(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], dh1, dx, dw->at[L_NORM1]);
+        free(dh1);
+        return;
+    }
     const int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim, no = n * s->heads * e;
     double *dot = new64(no), *d_o = new64(no), *dq = new64(nq), *dk = new64(nk),
            *dv = new64(n * s->kv_heads * e);

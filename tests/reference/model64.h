@@ -44,6 +44,12 @@ void attention64_backward(const Attention64 *a, const double *o, const double *d
 void attention64_magnitude(const Attention64 *a, const double *true_o, const double *d_o, double *o,
                            double *dq, double *dk, double *dv);
 
+/* ---- recurrent layers (scan64.c): the gated delta rule ---- */
+/* Value head h reads key head h / (heads / key_heads). kernel: of the convolution. heads 0: none */
+typedef struct Scan64 {
+    int heads, key_heads, key_dim, value_dim, kernel;
+} Scan64;
+
 /* ---- the whole model (model64.c) ---- */
 typedef struct Shape64 {
     int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
@@ -78,6 +84,11 @@ typedef struct Shape64 {
     double alpha, offset, limit;
     const bool *dense; /* [layers] which have one network, of width dense_ffn; NULL: none */
     int dense_ffn;
+    /* in place of attention, of layers with `scans` [layers]; place [n]: a token's in its document, 0 at the
+     * first, where states and convolutions begin anew */
+    Scan64 scan;
+    const bool *scans;
+    const int32_t *place;
 } Shape64;
 /* experts64.c: router [E][D], bias and correction [E] or NULL; w: of each expert gate, up [ffn][D], down
  * [D][ffn], and where it has biases those of gate and up [ffn], of down [D]. */
@@ -89,6 +100,16 @@ int64_t expert64_size(const Shape64 *s); /* of one expert's w */
 double experts64_forward(const Shape64 *s, int64_t n, const double *x, const Experts64 *w, double *y);
 void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Experts64 *w, const double *dy,
                         double *dx, const Experts64 *dw);
+/* qkv [2 key heads key_dim + heads value_dim][D]: queries, keys, values; z [heads value_dim][D]; b, a
+ * [heads][D]; conv [columns of qkv][kernel]; norm [value_dim]; out [D][heads value_dim]; a_log, dt_bias
+ * [heads] */
+typedef struct Scan64Weights {
+    double *qkv, *z, *b, *a, *conv, *norm, *out, *a_log, *dt_bias;
+} Scan64Weights;
+/* x, y [n][D]. y is written; backward adds to dx and dw. */
+void scan64_forward(const Shape64 *s, int64_t n, const double *x, const Scan64Weights *w, double *y);
+void scan64_backward(const Shape64 *s, int64_t n, const double *x, const Scan64Weights *w, const double *dy,
+                     double *dx, const Scan64Weights *dw);
 /* One weight tensor inside the flat vector of all weights. */
 typedef struct Tensor64 {
     char name[80]; /* as Hugging Face: "model.layers.0.self_attn.q_proj.weight" */

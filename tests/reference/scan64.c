@@ -1,12 +1,14 @@
-/* scan64.c: a recurrent layer with the gated delta rule (Gated DeltaNet, arXiv 2412.06464), token by token. See
- * model64.h. */
+/* scan64.c: a recurrent layer with the gated delta rule (Gated DeltaNet, arXiv 2412.06464), token by token.
+ * See model64.h. */
 #include "model64.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Sizes { int heads, key_heads, dk, dv, keys, values, columns; } Sizes;
+typedef struct Sizes {
+    int heads, key_heads, dk, dv, keys, values, columns;
+} Sizes;
 
 static Sizes sizes_of(const Shape64 *s)
 {
@@ -17,9 +19,11 @@ static Sizes sizes_of(const Shape64 *s)
 
 /* Everything that forward makes. */
 #define KEPT(X) \
-    X(raw, n * z.columns) X(sum, n * z.columns) X(act, n * z.columns) X(gate, n * z.values) X(b, n * z.heads) \
-        X(a, n * z.heads) X(o, n * z.values) X(y, n * z.values) \
-            X(before, n * z.heads * z.dk * z.dv) X(after, n * z.heads * z.dk * z.dv) /* states of tokens */
+    X(raw, n *z.columns) \
+    X(sum, n *z.columns) \
+    X(act, n *z.columns) X(gate, n *z.values) X(b, n *z.heads) X(a, n *z.heads) X(o, n *z.values) \
+        X(y, n *z.values) X(before, n *z.heads *z.dk *z.dv) \
+            X(after, n *z.heads *z.dk *z.dv) /* states of tokens */
 typedef struct Kept {
 #define X(name, size) double *name;
     KEPT(X)
@@ -129,7 +133,8 @@ static Token token_of(const Shape64 *s, const Scan64Weights *w, const Kept *c, i
     const Sizes z = sizes_of(s);
     const double *row = c->act + t * z.columns;
     const int of = head / (z.heads / z.key_heads);
-    Token k = {.q_raw = row + of * z.dk, .k_raw = row + z.keys + of * z.dk,
+    Token k = {.q_raw = row + of * z.dk,
+               .k_raw = row + z.keys + of * z.dk,
                .v = row + 2 * z.keys + head * z.dv};
     normalise(z.dk, k.q_raw, 1 / sqrt(z.dk), k.q);
     normalise(z.dk, k.k_raw, 1, k.k);
@@ -177,7 +182,8 @@ static void scan(const Shape64 *s, int64_t n, const Scan64Weights *w, const Kept
         }
 }
 
-/* A token's part of backward. later [dk][dv]: the gradient of the state after it, which becomes that before. */
+/* A token's part of backward. later [dk][dv]: the gradient of the state after it, which becomes that before.
+ */
 static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, int64_t t, int head,
                        const double *d_o, double *later, double *dact, double *db, double *da,
                        const Scan64Weights *dw)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { MAX_TENSORS = 24, TOKENS = 23, LAYERS = 2 };
+enum { MAX_TENSORS = 32, TOKENS = 23, LAYERS = 2 };
 typedef struct Golden {
     const char *name;
     int kv_heads;
@@ -62,6 +62,7 @@ typedef struct Case {
     int32_t token[TOKENS], label[TOKENS];
     Mask64 mask[LAYERS];
     Batch64 b;
+    double step; /* of finite differences */
 } Case;
 
 static void fill_batch(Case *c)
@@ -75,11 +76,9 @@ static void fill_batch(Case *c)
     c->b = (Batch64){TOKENS, c->token, c->label, c->weight, c->mask};
 }
 
-static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sinks, Mask64 first,
-                      Mask64 second)
+static void case_of(Case *c, Shape64 s, Mask64 first, Mask64 second)
 {
-    *c = (Case){.s = {LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied, softcap, .sinks = sinks},
-                .mask = {first, second}};
+    *c = (Case){.s = s, .mask = {first, second}, .step = 1e-3};
     c->tensors = tensor64_count(&c->s);
     assert_true(c->tensors <= MAX_TENSORS);
     c->count = tensor64_table(&c->s, c->tensor);
@@ -88,6 +87,13 @@ static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sin
         for (int64_t j = 0; j < c->tensor[i].rows * c->tensor[i].cols; j++)
             c->w[c->tensor[i].offset + j] = uniform((uint64_t)i, (uint64_t)j) + (c->tensor[i].cols == 1);
     fill_batch(c);
+}
+
+static void case_make(Case *c, int kv_heads, bool tied, double softcap, bool sinks, Mask64 first,
+                      Mask64 second)
+{
+    case_of(c, (Shape64){LAYERS, 12, 4, kv_heads, 6, 20, 17, 1e-5, 100.0, tied, softcap, .sinks = sinks},
+            first, second);
 }
 
 static void case_free(Case *c) { free(c->w), free(c->grad); }
@@ -136,7 +142,7 @@ static double loss_at(Case *c, int64_t i, double value)
 /* Fourth order: the error of truncation is far below the tolerance. */
 static double difference(Case *c, int64_t i)
 {
-    double h = 1e-3, w = c->w[i];
+    const double h = c->step, w = c->w[i];
     double near = loss_at(c, i, w + h) - loss_at(c, i, w - h),
            far = loss_at(c, i, w + 2 * h) - loss_at(c, i, w - 2 * h);
     return (8 * near - far) / (12 * h);
@@ -183,6 +189,34 @@ static void test_finite_differences(void **state)
             assert_true(worst < 1e-6);
             case_free(&c);
         }
+}
+
+/* A scan and attention, documents of 1, 2, 5 and 15 tokens, the most columns of the convolution and fewer. */
+static void test_scans(void **state)
+{
+    (void)state;
+    static const bool scans[LAYERS] = {true, false};
+    static const int begins[] = {0, 1, 3, 8};
+    const Mask64 causal = {keep_causal, NULL};
+    int32_t place[TOKENS];
+    for (int t = 0, d = 0; t < TOKENS; t++) {
+        while (d + 1 < 4 && begins[d + 1] <= t)
+            d++;
+        place[t] = t - begins[d];
+    }
+    for (int kernel = 2; kernel <= 4; kernel++) {
+        Case c;
+        case_of(&c,
+                (Shape64){LAYERS, 12, 4, 2, 6, 20, 17, 1e-5, 100.0, .scan = {4, 1 + kernel % 2, 5, 3, kernel},
+                          .scans = scans, .place = place},
+                causal, causal);
+        c.step = 1e-4; /* lengths of queries and keys bend the loss */
+        model64_sequence(&c.s, c.w, &c.b, 0.25, c.grad);
+        const double worst = worst_difference(&c, 5, 0.25);
+        printf("scan, kernel %d: worst relative error %.1e\n", kernel, worst);
+        assert_true(worst < 1e-6);
+        case_free(&c);
+    }
 }
 
 /* ---- attention alone ---- */
@@ -329,10 +363,15 @@ static void test_muon_first_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_transformers), cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_rows_without_keys),   cmocka_unit_test(test_probabilities_sum_to_one),
-        cmocka_unit_test(test_learning_rate),       cmocka_unit_test(test_adamw_first_step),
-        cmocka_unit_test(test_orthogonal),          cmocka_unit_test(test_muon_first_step),
+        cmocka_unit_test(test_equals_transformers),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_scans),
+        cmocka_unit_test(test_rows_without_keys),
+        cmocka_unit_test(test_probabilities_sum_to_one),
+        cmocka_unit_test(test_learning_rate),
+        cmocka_unit_test(test_adamw_first_step),
+        cmocka_unit_test(test_orthogonal),
+        cmocka_unit_test(test_muon_first_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,9 @@ extern const BurstPlan burst_plan;
 
 enum { TURNS = 2 }; /* sequences a data group: gradients are added up */
 static const double tolerance[] = {1e-5, 3e-2}; /* on the host, on GPUs */
+/* On the host, of models with scans: half a unit in the last place of fp32 in the weights alone changes
+ * gradients of four such layers by 1e-5 to 1.7e-4 in float64. */
+static const double scan_tolerance = 1e-4;
 /* Of two scores of experts: what rounding of fp32 may put in another order. */
 static const double close = 2e-6;
 static const double rounded_least = 5e-4, rounded_most = 5e-3;
@@ -117,7 +120,8 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
         Batch64 b = {x->p->sequence, s.token, s.label, s.weight, mask};
         Shape64 shape = x->shape;
         int32_t *position = positions_of(x->p, s.doc);
-        shape.position = position;
+        shape.position = x->p->layer.scan ? NULL : position;
+        shape.place = position;
         *loss += model64_sequence(&shape, w, &b, scale, grad);
         free(position);
     }
@@ -183,6 +187,11 @@ static double relative(const double *is, const double *should, int64_t n, double
     return sqrt(error / (size > 0 ? size : 1));
 }
 
+static double tolerance_of(const BurstPlan *p)
+{
+    return p->layer.scan && !p->on_gpu ? scan_tolerance : tolerance[p->on_gpu];
+}
+
 static int judge(const Whole *x, const Options *o, double sent, double loss, double right_loss,
                  const double *grad, const double *right_grad)
 {
@@ -203,7 +212,7 @@ static int judge(const Whole *x, const Options *o, double sent, double loss, dou
         return loss_error <= tolerance[x->p->on_gpu] ? BURST_OK : BURST_E_NUMERIC;
     }
     if (loss_error <= tolerance[x->p->on_gpu] &&
-        (bf16 ? worst >= rounded_least && worst <= rounded_most : worst <= tolerance[x->p->on_gpu]))
+        (bf16 ? worst >= rounded_least && worst <= rounded_most : worst <= tolerance_of(x->p)))
         return BURST_OK;
     return burst_fail(x->c, BURST_E_NUMERIC, "loss %.9g is off by %.2e, the gradient of %s by %.2e", loss,
                       loss_error, where, worst);

@@ -136,6 +136,8 @@ BIASES = "moe { experts 8; top 2; ffn swiglu 24; normalize yes; router_bias yes;
 MANY = "moe { experts 8; top 3; ffn swiglu 16; groups 4; top_groups 2; correction yes; least 0.4; normalize yes; bias yes; shared 16; shared_gate yes; }"
 MIXED = EXPERTS + " ffn layers 0 .. 1: swiglu 40;"  # dense layers first, as in DeepSeek
 EVERY_OTHER = SIGMOIDS.replace("moe", "moe layers 1, 3:") + " ffn swiglu 32;"
+SCANS = "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; conv 4; } ffn swiglu 40;"
+DOCUMENT = ("document",) * 4
 BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
@@ -163,6 +165,13 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=4, overlap="yes", weights="zero2"),
      Shape(kv_heads=4, part="qk_norm all;", masks=ALTERNATING, experts=MIXED)),
     (Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero1"), Shape(tied="yes", masks=ALTERNATING, experts=EVERY_OTHER)),
+    (ONE, Shape(masks=DOCUMENT, experts=SCANS)),
+    (ONE._replace(recompute="full(2)"), Shape(masks=DOCUMENT, part="qk_norm yes;", sinks=True, experts=SCANS)),
+    (ONE._replace(token_chunks=3, queries="keys", offload="activations"), Shape(masks=DOCUMENT, experts=SCANS)),
+    (ONE._replace(head_chunks=2, recompute="tail(0.5)"), Shape(masks=DOCUMENT, experts=SCANS.replace("0 .. 2", "1, 3"))),
+    (Layout("ring", "keys", "contiguous", 2, 1, 2, weights="zero1", chunks=3), Shape(masks=DOCUMENT, tied="yes", experts=SCANS)),
+    (Layout("ring", "keys", "contiguous", 2, 1, 2, "selective", token_chunks=3),
+     Shape(masks=DOCUMENT, experts=SCANS.replace("conv 4", "conv 3").replace("ffn swiglu 40;", MIXED))),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
     (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),

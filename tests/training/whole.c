@@ -37,7 +37,31 @@ static bool layer_has(const BurstPlan *p, int of, const char *name)
     return false;
 }
 
-static bool has_tensor(const BurstPlan *p, const char *name) { return layer_has(p, 0, name); }
+static bool has_tensor(const BurstPlan *p, const char *name)
+{
+    bool has = false;
+    for (int l = 0; l < p->layers; l++)
+        has |= layer_has(p, l, name);
+    return has;
+}
+
+static void take_scans(Whole *x)
+{
+    const BurstPlan *p = x->p;
+    const BurstScan *s = &p->scan;
+    if (!p->layer.scan)
+        return;
+    x->shape.scans = x->scans = calloc((size_t)p->layers, sizeof *x->scans);
+    for (int l = 0; x->scans && l < p->layers; l++) {
+        const BurstUnit *layer = burst_unit(p, 1 + l);
+        for (const BurstTensor *t = layer->tensor; t < layer->tensor + layer->tensors; t++) {
+            if (strcmp(t->name, "linear_attn.conv1d.weight") != 0)
+                continue;
+            x->scans[l] = true;
+            x->shape.scan = (Scan64){s->heads, s->key_heads, s->key_dim, s->value_dim, (int)t->cols};
+        }
+    }
+}
 
 int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
@@ -66,17 +90,19 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
         x->shape.two = e->group_score == BURST_GROUP_TWO, x->shape.least = e->least;
         x->shape.alpha = e->alpha, x->shape.offset = e->offset, x->shape.limit = e->limit;
     }
+    take_scans(x);
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
     x->full = burst_take(c, (size_t)(largest_shard(p) * p->world) * sizeof(float));
-    if (!x->tensor || !x->shard || !x->full || (p->experts.experts && !x->dense))
+    if (!x->tensor || (p->layer.scan && !x->scans) || !x->shard || !x->full ||
+        (p->experts.experts && !x->dense))
         return burst_fail(c, BURST_E_MEMORY, "no memory for the whole model");
     x->count = tensor64_table(&x->shape, x->tensor);
     return BURST_OK;
 }
 
-void whole_close(Whole *x) { free(x->tensor), free(x->dense); }
+void whole_close(Whole *x) { free(x->tensor), free(x->dense), free(x->scans); }
 
 static int gather(Whole *x, BurstGroup ranks, const float *shard, int64_t elements)
 {

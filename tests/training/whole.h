@@ -11,7 +11,7 @@ typedef struct Whole {
     const BurstPlan *p;
     Shape64 shape;
     double gap; /* of experts: the least distance from a chosen score to the next so far; 1: none is close */
-    bool *dense; /* [layers] of a plan with experts: layers without */
+    bool *dense, *scans; /* [layers] of a plan with experts: layers without; with scans: layers with one */
     int tensors;
     Tensor64 *tensor;
     int64_t count; /* all weights */
