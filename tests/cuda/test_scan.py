@@ -84,13 +84,10 @@ def whole(r, s, n, documents, skip):
     o, after = one.forward(before)
     dx, d_beta, d_decay, d_skip, d_before = one.backward(d_o, before, d_after)
     want = truth(s, place, x, beta, decay, skipped, d_o, before[0], d_after[0])
-    results = {"o": (o, want[0]), "after": (after[0], want[1]), **parts(s, dx, want[2]), "d_beta": (d_beta, want[3]), "d_decay": (d_decay, want[4])}
+    results = {"o": (o, want[0]), "after": (after[0], want[1]), **parts(s, dx, want[2]), "d_beta": (d_beta, want[3]), "d_decay": (d_decay, want[4]),
+               "d_before": (d_before[0], want[6])}
     if skip:
         results["d_skip"] = d_skip, want[5]
-    if bool((place > 0).all()):
-        results["d_before"] = d_before[0], want[6]
-    elif not bool((d_before == 0).all()): # a document's first token lets nothing through
-        results["d_before"] = d_before[0] * float("nan"), want[6]
     return check(f"{s.heads}/{s.key_heads} heads, {s.key_dim} x {s.value_dim}, read {s.read}, n {n}{' documents' if documents else ''}", results)
 
 

@@ -380,6 +380,9 @@ static void check_chain(Random *r, Sequence *a)
     for (int i = 0; i < ranks; i++) {
         Part *k = part + i;
         burst_op_scan_fold(NULL, s, &k->f, maps, k->before, k->scratch);
+        for (int64_t j = 0; j < k->p.count * burst_scan_state(s); j++) /* not to be read */
+            if (k->place[k->first[j / burst_scan_state(s)]] == 0)
+                k->before[j] = NAN;
         burst_op_scan(NULL, k->n, s, &k->p, k->place, k->x, k->beta, k->decay, a->skip, k->before, k->o, NULL,
                       k->scratch);
         copy_rows(k, border, s->heads * s->value_dim, NULL, k->o, o);

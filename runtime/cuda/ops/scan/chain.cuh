@@ -220,7 +220,10 @@ static __global__ void __launch_bounds__(CHAIN_THREADS)
         return;
     const Bf16 *values = a.x + a.v + b.head * a.value_dim;
     b.load(0, OUT, values, a.columns);
-    b.load_state(a.begin == 0 ? args.in : args.carry);
+    if (a.begin > 0)
+        b.load_state(args.carry);
+    else /* a document's first token does not need what is before it */
+        b.load_state(a.place[a.first[b.piece]] ? args.in : StateView{});
     b.round_state(KEEP ? b.kept_state(0) : NULL);
     for (int chunk = 0; chunk < count; chunk++) {
         const int stage = chunk % 2;

@@ -3,12 +3,20 @@
 #include "burst_step.h"
 #include "host/ops/vec.h"
 
-/* A piece's state of a head, between its array, where it may be missing, and the chunk's wider rows. */
+/* A piece's state of a head, which may be missing. */
 static const float *state_at(const BurstScan *s, const float *states, int piece, int head)
 {
     return states ? states + ((int64_t)piece * s->heads + head) * s->key_dim * s->value_dim : NULL;
 }
 
+/* The state before a piece, which a document's first token does not need. */
+static const float *state_before(const BurstScan *s, const BurstPieces *p, const int32_t *place,
+                                 const float *before, int piece, int head)
+{
+    return place[p->first[piece]] ? state_at(s, before, piece, head) : NULL;
+}
+
+/* Between such an array and the chunk's wider rows. */
 static void load_state(Chunk *c, const float *from)
 {
     const int value = c->s->value_dim, wide = chunk_wide(c);
@@ -50,7 +58,7 @@ int burst_op_scan(BurstExec *e, int64_t n, const BurstScan *s, const BurstPieces
     for (int at = 0; at < p->count * s->heads; at++) {
         const int piece = at / s->heads, head = at % s->heads;
         const int64_t end = p->first[piece + 1];
-        load_state(&c, state_at(s, before, piece, head));
+        load_state(&c, state_before(s, p, place, before, piece, head));
         for (int64_t row = p->first[piece]; row < end; row += BURST_SCAN_CHUNK) {
             store_state(&c, c.states);
             chunk_load(&c, &r, row, chunk_rows(row, end), head);
@@ -232,7 +240,7 @@ int burst_op_scan_back(BurstExec *e, int64_t n, const BurstScan *s, const BurstP
     for (int at = 0; at < p->count * s->heads; at++) {
         const int piece = at / s->heads, head = at % s->heads;
         const int64_t first = p->first[piece], end = p->first[piece + 1];
-        load_state(&c, state_at(s, before, piece, head));
+        load_state(&c, state_before(s, p, place, before, piece, head));
         forward_states(&c, &r, first, end, head);
         load_state(&c, state_at(s, d_after, piece, head));
         for (int64_t i = chunks_of(end - first) - 1; i >= 0; i--) {
