@@ -519,6 +519,27 @@ class Case:
             text = told(name)
             require(text == "" if auto_map else f"transformers has no {kind}ForCausalLM" in text, f"{self.name}: auto_map {auto_map}: {text}")
 
+    def check_refused(self):
+        """Tensors of experts that are missing, or of another shape, and numbers that make no sense, are named."""
+        import safetensors.torch
+        start, other = self.folder / "start", self.folder / "other"
+        tensors, config = run_weights_tensors(start), json.loads((start / "config.json").read_text())
+        other.mkdir()
+        up, down, correction = (f"model.layers.3.mlp.{name}" for name in (
+            "experts.5.up_proj.weight", "experts.2.down_proj.weight", "gate.e_score_correction_bias"))
+        changed = {name: value for name, value in tensors.items() if name not in (up, correction)} | {down: tensors[down].T.contiguous()}
+        for more, stored, wanted in (
+                ({}, changed, [f"tensor {up} is missing", f"tensor {correction} is missing", f"{down} is [24, 64], expected [64, 24]"]),
+                (dict(num_experts_per_tok=9), tensors, ["num_experts_per_tok is 9; only a number up to n_routed_experts, which is 8, is computed"]),
+                (dict(n_group=3), tensors, ["n_group is 3 and topk_group 2; only groups that divide n_routed_experts, which is 8, are computed"]),
+                (dict(topk_group=1, n_group=8), tensors, ["'top' is 3, but 'top_groups 1' leaves 1 experts to choose from"]),
+                (dict(first_k_dense_replace=1), tensors, ["tensor model.layers.1.mlp.gate.weight is missing"])):
+            (other / "config.json").write_text(json.dumps({**config, **more}))
+            safetensors.torch.save_file(stored, other / "model.safetensors", {"format": "pt"})
+            done = runner.run([self.programs.tools.burstc, "import", other], 60, check=False)
+            require(done.returncode == 1 and all(line in done.stderr for line in wanted), f"{self.name}: {more} is told as {done.stderr}")
+        print(f"{self.name}: missing tensors, other shapes and numbers of experts are named", flush=True)
+
     def check_mxfp4(self, program):
         """A folder of MXFP4 blocks is what transformers makes of them; an export of it has plain weights."""
         import safetensors.torch
@@ -616,6 +637,8 @@ class Case:
                 self.check_code(program)
             if self.name == "gpt_oss":
                 self.check_mxfp4(program)
+            if self.name == "deepseek_v3":
+                self.check_refused()
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 
