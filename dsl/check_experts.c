@@ -80,8 +80,8 @@ static void check_groups(Checker *c, const Ast *s, const BurstExperts *m)
         diag_error(c->diags, s->span, "'top_groups' is %d, but there are %d groups", m->top_groups,
                    m->groups);
     else if (m->groups && m->top > m->top_groups * each)
-        diag_error(c->diags, s->span, "'top' is %d, but 'top_groups %d' leaves %d experts to choose from",
-                   m->top, m->top_groups, m->top_groups * each);
+        diag_error(c->diags, s->span, "'top' is %d, but 'top_groups %d' leaves %d expert%s to choose from",
+                   m->top, m->top_groups, m->top_groups * each, plural(m->top_groups * each));
     else if (m->group_score == BURST_GROUP_TWO && each < 2)
         diag_error(c->diags, s->span, "'group_score two' requires groups of at least 2 experts");
 }

@@ -532,7 +532,7 @@ class Case:
                 ({}, changed, [f"tensor {up} is missing", f"tensor {correction} is missing", f"{down} is [24, 64], expected [64, 24]"]),
                 (dict(num_experts_per_tok=9), tensors, ["num_experts_per_tok is 9; only a number up to n_routed_experts, which is 8, is computed"]),
                 (dict(n_group=3), tensors, ["n_group is 3 and topk_group 2; only groups that divide n_routed_experts, which is 8, are computed"]),
-                (dict(topk_group=1, n_group=8), tensors, ["'top' is 3, but 'top_groups 1' leaves 1 experts to choose from"]),
+                (dict(topk_group=1, n_group=8), tensors, ["'top' is 3, but 'top_groups 1' leaves 1 expert to choose from"]),
                 (dict(first_k_dense_replace=1), tensors, ["tensor model.layers.1.mlp.gate.weight is missing"])):
             (other / "config.json").write_text(json.dumps({**config, **more}))
             safetensors.torch.save_file(stored, other / "model.safetensors", {"format": "pt"})
