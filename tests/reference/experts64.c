@@ -92,7 +92,20 @@ static double keep_groups(const Shape64 *s, double *by)
     return gap;
 }
 
-static void route(const Shape64 *s, const double *x, const Experts64 *w, Route *r)
+/* Takes the given experts; how many of them are its own. */
+static int64_t take(const Shape64 *s, const int32_t *choice, Route *r)
+{
+    int64_t agreed = 0;
+    for (int k = 0; k < s->top; k++)
+        for (int i = 0; i < s->top; i++)
+            agreed += choice[k] == r->choice[i];
+    for (int k = 0; k < s->top; k++)
+        r->choice[k] = choice[k];
+    return agreed;
+}
+
+/* choice: of the token; NULL: its own. How many of the given are its own comes back. */
+static int64_t route(const Shape64 *s, const double *x, const Experts64 *w, const int32_t *choice, Route *r)
 {
     double by[MOST], sum = s->score_eps, groups = 1;
     set_scores(s, x, w, r->score);
@@ -102,6 +115,7 @@ static void route(const Shape64 *s, const double *x, const Experts64 *w, Route *
         groups = keep_groups(s, by);
     r->gap = choose(s->experts, s->top, by, r->choice);
     r->gap = groups < r->gap ? groups : r->gap;
+    const int64_t agreed = choice ? take(s, choice, r) : 0;
     for (int k = 0; k < s->top; k++)
         sum += r->score[r->choice[k]];
     r->follows = s->normalize && sum > s->least;
@@ -109,6 +123,7 @@ static void route(const Shape64 *s, const double *x, const Experts64 *w, Route *
     r->sum = s->normalize ? r->sum : 1;
     for (int k = 0; k < s->top; k++)
         r->weight[k] = s->score_scale * r->score[r->choice[k]] / r->sum;
+    return agreed;
 }
 
 /* ---- one expert ---- */
@@ -156,7 +171,9 @@ double experts64_forward(const Shape64 *s, int64_t n, const double *x, const Exp
     double gap = 1;
     for (int64_t t = 0; t < n; t++) {
         Route r;
-        route(s, x + t * s->hidden, w, &r);
+        const int64_t agreed = route(s, x + t * s->hidden, w, w->choice ? w->choice + t * s->top : NULL, &r);
+        if (s->agreed)
+            *s->agreed += agreed;
         gap = r.gap < gap ? r.gap : gap;
         for (int k = 0; k < s->top; k++) {
             const double *of = w->w + r.choice[k] * expert64_size(s);
@@ -230,7 +247,7 @@ void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Expe
         const double *at = x + t * s->hidden;
         double d[MOST];
         Route r;
-        route(s, at, w, &r);
+        route(s, at, w, w->choice ? w->choice + t * s->top : NULL, &r);
         for (int k = 0; k < s->top; k++) {
             const int64_t offset = r.choice[k] * expert64_size(s);
             d[k] = expert_back(s, r.weight[k], w->w + offset, at, dy + t * s->hidden, dx + t * s->hidden,

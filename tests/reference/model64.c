@@ -307,7 +307,7 @@ static Layer layer_of(const Shape64 *s, const Tensor64 *t, const double *flat)
     LAYER_TENSORS(X)
 #undef X
     l.experts = (Experts64){l.at[L_ROUTER], l.at[L_ROUTER_BIAS], l.at[L_CORRECTION],
-                            s->experts ? (double *)flat + t->offset : NULL}; /* the layer's last */
+                            s->experts ? (double *)flat + t->offset : NULL, NULL}; /* the layer's last */
     return l;
 }
 
@@ -702,6 +702,11 @@ static const Tensor64 *head(const Run *r)
     return r->s->tied ? r->tensor : final_norm(r) + 1;
 }
 
+static const int32_t *choices_of(const Run *r, int layer)
+{
+    return r->b->choice ? r->b->choice + layer * r->b->n * r->s->top : NULL;
+}
+
 static void layers_forward(Run *r, const double *w)
 {
     const Shape64 *s = r->s;
@@ -714,6 +719,7 @@ static void layers_forward(Run *r, const double *w)
     for (int i = 0; i < s->layers; i++) {
         const Shape64 of = shape_of(s, i);
         Layer l = layer_of(&of, r->tensor + 1 + tensors_before(s, i), w);
+        l.experts.choice = choices_of(r, i);
         layer_forward(&of, n, r->b->mask[i], &l, &r->kept[i], i + 1 < s->layers ? r->kept[i + 1].x : r->last);
     }
 }
@@ -725,6 +731,7 @@ static void layers_back(const Run *r, const double *w, double *dx, double *grad)
         const Shape64 of = shape_of(r->s, i);
         const Tensor64 *t = r->tensor + 1 + tensors_before(r->s, i);
         Layer l = layer_of(&of, t, w), dl = layer_of(&of, t, grad);
+        l.experts.choice = choices_of(r, i);
         ffn_back(&of, r->b->n, &l, &dl, &r->kept[i], dx);
         attention_back(&of, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
     }

@@ -68,10 +68,11 @@ typedef struct Shape64 {
     /* Experts of width ffn, of which a token chooses `top`; 0: one network. Scores are a softmax or sigmoids;
      * weights of the chosen are score_scale times their scores, divided by their sum plus score_eps where
      * they are normalized. gap: the least distance from the last chosen score to the next; NULL: not asked.
-     */
+     * agreed: counts choices that a batch gives and that are its own too; NULL: not asked. */
     int experts, top;
     bool sigmoid, normalize;
     double score_eps, score_scale, *gap;
+    int64_t *agreed;
     int shared_ffn; /* columns of the network that every token has beside its experts; 0: none */
     bool shared_gate; /* its output is multiplied by the sigmoid of x w^T, w [D] */
     /* a router's bias and its correction, which is added to scores for the choice alone; biases of the
@@ -91,9 +92,11 @@ typedef struct Shape64 {
     const int32_t *place;
 } Shape64;
 /* experts64.c: router [E][D], bias and correction [E] or NULL; w: of each expert gate, up [ffn][D], down
- * [D][ffn], and where it has biases those of gate and up [ffn], of down [D]. */
+ * [D][ffn], and where it has biases those of gate and up [ffn], of down [D]. choice [n][top]: the experts
+ * that are taken; NULL: those that are best. */
 typedef struct Experts64 {
     double *router, *bias, *correction, *w;
+    const int32_t *choice;
 } Experts64;
 int64_t expert64_size(const Shape64 *s); /* of one expert's w */
 /* y [n][D] is added to, and the least gap comes back. Backward adds to dx, dw. */
@@ -124,6 +127,7 @@ typedef struct Batch64 {
     const int32_t *token, *label; /* [n]; labels < 0 are ignored */
     const double *weight;         /* [n] */
     const Mask64 *mask;           /* [layers] */
+    const int32_t *choice; /* [layers][n][top]: the experts that tokens take; NULL: those they choose */
 } Batch64;
 /* The sum over tokens of weight * (logsumexp(logits) - logits[label]); adds the gradient of scale * that
  * sum to grad (the layout of w), unless grad is NULL. */

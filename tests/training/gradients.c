@@ -10,6 +10,8 @@
  * there twice at most: they are off by that, and by no less. --small: shapes so small that whole gradients
  * nearly cancel, and are off by what the values above them round: one below a hundredth of the gradient of
  * all weights is judged against that hundredth.
+ * A main that is linked with records of a program's choices of experts (programs/choices.cu) gives them to
+ * the oracle, and asks that nearly all are its own.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
 #include "test_masks.h"
@@ -27,6 +29,10 @@ static const double tolerance[] = {1e-5, 3e-2}; /* on the host, on GPUs */
 /* On the host, of models with scans: half a unit in the last place of fp32 in the weights alone changes
  * gradients of four such layers by 1e-5 to 1.7e-4 in float64. */
 static const double scan_tolerance = 1e-4;
+/* Of choices that the oracle is given, those that are its own too, at least. */
+static const double agreement = 0.99;
+/* Where a program's choices were recorded: [turns][layers][tokens][top], of one rank. */
+__attribute__((weak)) const int32_t *recorded_choices(int64_t *count);
 /* Of two scores of experts: what rounding of fp32 may put in another order. */
 static const double close = 2e-6;
 static const double rounded_least = 5e-4, rounded_most = 5e-3;
@@ -100,6 +106,27 @@ static int32_t *positions_of(const BurstPlan *p, const int32_t *doc)
     return position;
 }
 
+/* Of a sequence, in the order of its tokens; NULL: none were recorded. The caller frees. */
+static int32_t *choices_of(const BurstPlan *p, int turn)
+{
+    const int64_t each = p->layers * p->sequence * p->experts.top;
+    int64_t count = 0;
+    const int32_t *all = recorded_choices && p->experts.experts ? recorded_choices(&count) : NULL;
+    if (!all || p->world != 1)
+        return NULL;
+    int32_t *choice = calloc((size_t)each + 1, sizeof *choice);
+    if (count != TURNS * each)
+        fprintf(stderr, "%lld choices were recorded, and %lld made\n", (long long)count,
+                (long long)(TURNS * each)),
+            exit(1);
+    for (int64_t i = 0; i < p->layers * p->sequence; i++) {
+        const int64_t layer = i / p->sequence, to = layer * p->sequence + p->position(0, i % p->sequence);
+        memcpy(choice + to * p->experts.top, all + turn * each + i * p->experts.top,
+               sizeof *choice * (size_t)p->experts.top);
+    }
+    return choice;
+}
+
 static void oracle(const Whole *x, const Options *o, const double *w, double scale, double *loss,
                    double *grad)
 {
@@ -117,13 +144,14 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
                 s.label[t] = 0, s.weight[t] = 1;
                 break;
             }
-        Batch64 b = {x->p->sequence, s.token, s.label, s.weight, mask};
+        int32_t *choice = choices_of(x->p, i);
+        Batch64 b = {x->p->sequence, s.token, s.label, s.weight, mask, choice};
         Shape64 shape = x->shape;
         int32_t *position = positions_of(x->p, s.doc);
         shape.position = x->p->layer.scan ? NULL : position;
         shape.place = position;
         *loss += model64_sequence(&shape, w, &b, scale, grad);
-        free(position);
+        free(position), free(choice);
     }
     sequence_free(&s);
 }
@@ -206,7 +234,13 @@ static int judge(const Whole *x, const Options *o, double sent, double loss, dou
             worst = error, where = t->name;
     }
     printf("loss %.2e worst %.2e %s tensors %d sent %.0f\n", loss_error, worst, where, x->tensors, sent);
-    if (x->gap < close) {
+    if (recorded_choices && x->shape.experts) {
+        const double all = TURNS * (double)(x->p->layers * x->p->sequence * x->shape.top);
+        printf("choices as the oracle's: %.4f\n", (double)x->agreed / all);
+        if ((double)x->agreed / all < agreement)
+            return burst_fail(x->c, BURST_E_NUMERIC, "%.4f of the choices are the oracle's",
+                              (double)x->agreed / all);
+    } else if (x->gap < close) {
         printf("scores of experts %.1e apart: fp32 may choose another, and the loss alone is compared\n",
                x->gap);
         return loss_error <= tolerance[x->p->on_gpu] ? BURST_OK : BURST_E_NUMERIC;

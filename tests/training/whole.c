@@ -83,7 +83,7 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
         x->shape.experts = e->experts, x->shape.top = e->top,
         x->shape.sigmoid = e->score == BURST_SCORE_SIGMOID;
         x->shape.normalize = e->normalize, x->shape.score_eps = e->eps, x->shape.score_scale = e->scale;
-        x->shape.gap = &x->gap;
+        x->shape.gap = &x->gap, x->shape.agreed = &x->agreed;
         x->shape.shared_ffn = e->shared, x->shape.shared_gate = e->shared_gate;
         x->shape.router_bias = e->router_bias, x->shape.correction = e->correction;
         x->shape.expert_bias = e->bias, x->shape.groups = e->groups, x->shape.top_groups = e->top_groups;
