@@ -76,14 +76,15 @@ static void check_latents(Checker *c)
                        row[i].value, p->target->language);
 }
 
-/* A device's operations of experts are not there yet. */
 static void check_experts(Checker *c)
 {
     const Program *p = c->program;
-    if (p->model.experts.experts && p->target && p->target->device_memory)
-        diag_error(c->diags, p->model.experts_span,
-                   "'moe' is not supported in %s programs yet; C programs have it: use a cluster of CPUs",
-                   p->target->language);
+    const int width[] = {p->model.experts.width, p->model.experts.shared};
+    for (int i = 0; i < countof(width) && p->target && p->target->device_memory; i++)
+        if (p->model.experts.experts && width[i] % 8)
+            diag_error(c->diags, p->model.experts_span,
+                       "experts of width %d are not supported: %s programs require a multiple of 8", width[i],
+                       p->target->language);
 }
 
 /* A device's operations of recurrent layers are not called yet. */

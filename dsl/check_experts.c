@@ -144,15 +144,10 @@ void check_expert_parts(Checker *c)
         bool there;
         const char *name;
     } part[] = {
-        {m->shared_gate, "shared_gate"},
         {m->correction, "correction"},
         {m->groups, "groups"},
         {m->router_bias, "router_bias"},
         {m->bias, "bias"},
-        {m->least > 0, "least"},
-        {m->limit > 0, "limit"},
-        {m->offset < 0 || m->offset > 0, "offset"},
-        {m->alpha < 1 || m->alpha > 1, "alpha"},
     };
     const Ast *moe = m->experts ? setting_named(c->model->body, "moe") : NULL;
     for (int i = 0; moe && target && target->device_memory && i < countof(part); i++)

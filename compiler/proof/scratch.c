@@ -276,6 +276,11 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
         *name = "scan_scratch";
         return device ? 0 : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
     case OP_CONV_BACK: *name = "conv_scratch"; return device ? 0 : m->scan.columns * FLOAT_BYTES;
+    case OP_ARRANGE:
+    case OP_LOGITS_DW:
+    case OP_LOGITS_DX:
+        *name = "experts_scratch";
+        return device ? burst_gpu_experts_bytes(m->experts.experts) : 0;
     case OP_TO_OWNERS:
         *name = "matrices";
         return muon_room(a, t).matrices * t->program->target->activation_bytes;

@@ -115,6 +115,17 @@ static inline int64_t burst_gpu_scan_gates_doubles(int heads)
     return (int64_t)BURST_GPU_SCAN_GATE_BLOCKS * heads * 2;
 }
 
+/* CUDA: tokens whose gradients of logits are rounded to bf16 at a time; pieces of the choices, each of which
+ * is counted by itself. Bytes for the larger of the two: of bf16 gradients, or of an integer a piece and
+ * expert and one an expert. */
+enum { BURST_GPU_ROUTER_TOKENS = 8192, BURST_GPU_PIECES = 2048 };
+static inline int64_t burst_gpu_experts_bytes(int experts)
+{
+    const int64_t rounded = 2 * (int64_t)BURST_GPU_ROUTER_TOKENS,
+                  counts = 4 * ((int64_t)BURST_GPU_PIECES + 1);
+    return experts * (rounded > counts ? rounded : counts);
+}
+
 /* CUDA: doubles for partial sums of a norm's weight gradient, one row per block: three blocks on each of 108
  * multiprocessors. */
 enum { BURST_GPU_NORM_BLOCKS = 324 };

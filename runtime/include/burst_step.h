@@ -141,14 +141,16 @@ int burst_op_gate_elements_back(BurstExec *e, int gate, int64_t n, int width, co
  * of their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to
  * first[e + 1]. slot[n][top]: the row of a choice; row[n * top]: the choice of a row. Matrices of experts
  * follow each other: up [experts][2 * width][hidden], the gate's columns first; down
- * [experts][hidden][width]. scratch: burst_experts_floats(hidden) floats on the host, unused on a device. */
+ * [experts][hidden][width]. scratch: of products by experts' matrices burst_experts_floats(hidden) floats on
+ * the host, unused on a device; of the router and of burst_op_arrange burst_gpu_experts_bytes(experts) bytes
+ * on a device, unused on the host. */
 /* logits[n][experts] = x w^T, in fp32; dw += d_logits^T x; dx (+)= d_logits w */
 int burst_op_logits(BurstExec *e, int64_t n, int hidden, int experts, const BurstAct *x, const BurstAct *w,
                     float *logits);
 int burst_op_logits_dw(BurstExec *e, int64_t n, int hidden, int experts, const float *d_logits,
-                       const BurstAct *x, float *dw);
+                       const BurstAct *x, float *dw, void *scratch);
 int burst_op_logits_dx(BurstExec *e, int64_t n, int hidden, int experts, const float *d_logits,
-                       const BurstAct *w, BurstAct *dx, bool add);
+                       const BurstAct *w, BurstAct *dx, bool add, void *scratch);
 /* choice, route [n][top]: the chosen experts and their weights. Backward keeps the choice: d_logits is the
  * gradient of the weights alone. */
 int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits, int32_t *choice,
@@ -159,7 +161,7 @@ int burst_op_choose_corrected(BurstExec *e, int64_t n, const BurstExperts *m, co
 int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
                          const int32_t *choice, const float *d_route, float *d_logits);
 int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
-                     int32_t *row, int32_t *first);
+                     int32_t *row, int32_t *first, void *scratch);
 /* gate_up[rows][2 * width] = the tokens' x by their experts' matrices; dw += d_gate_up^T x; rows of the
  * gradient of x, which burst_op_experts_sum adds up: y[n][hidden] = (add or 0) + the sum of a token's rows.
  */

@@ -53,9 +53,12 @@ static void add_target_scratch(Step *s)
     add_scratch(s, "loss_scratch", DIM_ONE, loss, KINDS(OP_LOSS));
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KINDS(OP_NORM_BACK));
-    add_scratch(s, "experts_scratch", DIM_ONE,
-                m->experts.experts && !device ? burst_experts_floats(m->hidden) * 4 : 0,
-                KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
+    if (m->experts.experts && device)
+        add_scratch(s, "experts_scratch", DIM_ONE, burst_gpu_experts_bytes(m->experts.experts),
+                    KINDS(OP_ARRANGE, OP_LOGITS_DW, OP_LOGITS_DX));
+    else if (m->experts.experts)
+        add_scratch(s, "experts_scratch", DIM_ONE, burst_experts_floats(m->hidden) * 4,
+                    KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
     const bool scans = m->scan.heads && !device;
     add_scratch(s, "scan_scratch", DIM_ONE, scans ? burst_scan_floats(&m->scan, s->tokens) * 4 : 0,
                 KINDS(OP_SCAN, OP_SCAN_BACK));

@@ -1,40 +1,11 @@
-/* activate.cu: activations other than SwiGLU, with a gate and without, and their gradients; one block per
- * token. */
+/* activate.cu: activations other than SwiGLU, with a gate and without, a token's gate, and their gradients;
+ * one block per token. */
 #include "cuda/gpu.h"
+#include "cuda/ops/activation.cuh"
 #include "cuda/ops/scan/gate.cuh"
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256 };
-#define ROOT 0.7978845608028654f /* of gelu's approximation: sqrt(2 / pi) */
-#define CUBE 0.044715f
-
-static __device__ float value_of(int kind, float x)
-{
-    switch (kind) {
-    case BURST_ACTIVATION_GEGLU:
-    case BURST_ACTIVATION_GELU: return 0.5f * x * (1 + erff(x * 0.70710678f));
-    case BURST_ACTIVATION_GEGLU_TANH:
-    case BURST_ACTIVATION_GELU_TANH: return 0.5f * x * (1 + tanhf(ROOT * (x + CUBE * x * x * x)));
-    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : x * x; /* NaN propagates */
-    default: return x / (1 + __expf(-x));
-    }
-}
-
-static __device__ float slope_of(int kind, float x)
-{
-    float t;
-    switch (kind) {
-    case BURST_ACTIVATION_GEGLU:
-    case BURST_ACTIVATION_GELU:
-        return 0.5f * (1 + erff(x * 0.70710678f)) + x * 0.39894228f * __expf(-0.5f * x * x);
-    case BURST_ACTIVATION_GEGLU_TANH:
-    case BURST_ACTIVATION_GELU_TANH:
-        t = tanhf(ROOT * (x + CUBE * x * x * x));
-        return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * ROOT * (1 + 3 * CUBE * x * x);
-    case BURST_ACTIVATION_RELU2: return x <= 0 ? 0 : 2 * x;
-    default: t = 1 / (1 + __expf(-x)); return t * (1 + x * (1 - t));
-    }
-}
 
 static bool gated(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH; }
 
@@ -50,7 +21,7 @@ static __global__ void __launch_bounds__(THREADS)
         if (GATE)
             load(row + ffn + i, up);
         for (int j = 0; j < VEC; j++)
-            f[j] = value_of(kind, f[j]) * (GATE ? up[j] : 1);
+            f[j] = activation_value(kind, f[j]) * (GATE ? up[j] : 1);
         store(y + (int64_t)blockIdx.x * ffn + i, f);
     }
 }
@@ -81,8 +52,8 @@ static __global__ void __launch_bounds__(THREADS)
             load(x + row + ffn + i, up);
         for (int j = 0; j < VEC; j++) {
             const float by = GATE ? up[j] : 1, gate = f[j];
-            up[j] = d[j] * value_of(kind, gate);
-            f[j] = d[j] * by * slope_of(kind, gate);
+            up[j] = d[j] * activation_value(kind, gate);
+            f[j] = d[j] * by * activation_slope(kind, gate);
         }
         store(dx + row + i, f);
         if (GATE)
@@ -162,4 +133,61 @@ int burst_op_gate_elements_back(BurstGpu *g, int gate, int64_t n, int width, con
         return BURST_OK;
     gate_back_kernel<<<vector_blocks(count), THREADS, 0, g->compute>>>(gate, count, x, z, dy, dx, dz);
     return gpu_launched(g, "gate_elements_back");
+}
+
+/* ---- a token's row times the sigmoid of its gate ---- */
+
+static __global__ void __launch_bounds__(THREADS)
+    token_gate_kernel(int width, const BurstBf16 *x, const BurstBf16 *gate, BurstBf16 *y)
+{
+    const int64_t t = blockIdx.x;
+    const float by = 1 / (1 + __expf(-__bfloat162float(gate[t])));
+    for (int i = VEC * threadIdx.x; i < width; i += VEC * THREADS) {
+        float f[VEC];
+        load(x + t * width + i, f);
+        for (int j = 0; j < VEC; j++)
+            f[j] *= by;
+        store(y + t * width + i, f);
+    }
+}
+
+int burst_op_gate(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *gate, BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "gate", width, address(x) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    token_gate_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(width, x, gate, y);
+    return gpu_launched(g, "gate");
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    token_gate_back_kernel(int width, const BurstBf16 *x, const BurstBf16 *gate, const BurstBf16 *dy,
+                           BurstBf16 *dx, BurstBf16 *d_gate)
+{
+    const int64_t t = blockIdx.x;
+    const float by = 1 / (1 + __expf(-__bfloat162float(gate[t])));
+    float sum = 0;
+    for (int i = VEC * threadIdx.x; i < width; i += VEC * THREADS) {
+        float f[VEC], d[VEC];
+        load(x + t * width + i, f);
+        load(dy + t * width + i, d);
+        for (int j = 0; j < VEC; j++) {
+            sum += d[j] * f[j];
+            d[j] *= by;
+        }
+        store(dx + t * width + i, d);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        d_gate[t] = __float2bfloat16(sum * by * (1 - by));
+}
+
+int burst_op_gate_back(BurstGpu *g, int64_t n, int width, const BurstBf16 *x, const BurstBf16 *gate,
+                       const BurstBf16 *dy, BurstBf16 *dx, BurstBf16 *d_gate)
+{
+    BURST_TRY(gpu_aligned(g, "gate_back", width, address(x) | address(dy) | address(dx)));
+    if (n == 0)
+        return BURST_OK;
+    token_gate_back_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(width, x, gate, dy, dx, d_gate);
+    return gpu_launched(g, "gate_back");
 }

@@ -152,10 +152,10 @@ int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const f
 }
 
 int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
-                     int32_t *row, int32_t *first)
+                     int32_t *row, int32_t *first, void *scratch)
 {
     const int64_t choices = n * m->top;
-    (void)e;
+    (void)e, (void)scratch;
     memset(first, 0, (size_t)(m->experts + 1) * sizeof *first);
     for (int64_t i = 0; i < choices; i++)
         first[choice[i] + 1]++;
@@ -179,14 +179,16 @@ int burst_op_logits(BurstExec *e, int64_t n, int hidden, int experts, const Burs
 }
 
 int burst_op_logits_dw(BurstExec *e, int64_t n, int hidden, int experts, const float *d_logits,
-                       const BurstAct *x, float *dw)
+                       const BurstAct *x, float *dw, void *scratch)
 {
+    (void)scratch;
     return burst_op_linear_dw(e, n, hidden, experts, 1, d_logits, x, dw);
 }
 
 int burst_op_logits_dx(BurstExec *e, int64_t n, int hidden, int experts, const float *d_logits,
-                       const BurstAct *w, BurstAct *dx, bool add)
+                       const BurstAct *w, BurstAct *dx, bool add, void *scratch)
 {
+    (void)scratch;
     return burst_op_linear_dx(e, n, hidden, experts, 1, d_logits, w, dx, add);
 }
 

@@ -1,0 +1,177 @@
+/* rows.cu: activations of the rows of experts, weighted, and sums of a token's rows. */
+#include "cuda/gpu.h"
+#include "cuda/ops/activation.cuh"
+#include "cuda/ops/vec.cuh"
+
+enum { THREADS = 256, WARPS = THREADS / WARP };
+
+/* y[t] = (add[t] or 0) + the sum of the token's rows, in the order of its choices. */
+static __global__ void __launch_bounds__(THREADS)
+    experts_sum_kernel(int top, int hidden, const BurstBf16 *rows, const int32_t *slot, const BurstBf16 *add,
+                       BurstBf16 *y)
+{
+    const int64_t t = blockIdx.x;
+    for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
+        float sum[VEC] = {};
+#pragma unroll 4
+        for (int k = 0; k < top; k++) {
+            float f[VEC];
+            load(rows + slot[t * top + k] * (int64_t)hidden + i, f);
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                sum[j] += f[j];
+        }
+        if (add) {
+            float f[VEC];
+            load(add + t * hidden + i, f);
+#pragma unroll
+            for (int j = 0; j < VEC; j++)
+                sum[j] += f[j];
+        }
+        store(y + t * hidden + i, sum);
+    }
+}
+
+int burst_op_experts_sum(BurstGpu *g, int64_t n, const BurstExperts *m, int hidden, const BurstBf16 *rows,
+                         const int32_t *slot, const BurstBf16 *add, BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "experts_sum", hidden, address(rows) | address(add) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    experts_sum_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(m->top, hidden, rows, slot, add, y);
+    return gpu_launched(g, "experts_sum");
+}
+
+/* The activations with a gate, and SwiGLU as silu(alpha g) / alpha * (u + offset) of g and u clamped at
+ * `limit` (burst_model.h). */
+enum { CLAMPED = BURST_ACTIVATION_GEGLU_TANH + 1 };
+typedef struct Clamp {
+    float alpha, offset, limit;
+} Clamp;
+
+/* An expert's activation and its slopes, which beyond a clamp are 0. */
+template <int KIND>
+static __device__ __forceinline__ float activated(const Clamp &c, float gate, float up, float *by_gate,
+                                                  float *by_up)
+{
+    float slope;
+    if (KIND != CLAMPED) {
+        *by_up = activation_both(KIND, gate, &slope);
+        *by_gate = up * slope;
+        return *by_up * up;
+    }
+    const float g = gate > c.limit ? c.limit : gate, low = up < -c.limit ? -c.limit : up; /* NaN stays */
+    const float u = (up > c.limit ? c.limit : low) + c.offset, t = __fdividef(1, 1 + __expf(-c.alpha * g));
+    *by_gate = gate > c.limit ? 0 : u * t * (1 + c.alpha * g * (1 - t));
+    *by_up = fabsf(up) > c.limit ? 0 : g * t;
+    return g * t * u;
+}
+
+/* A warp a row. */
+template <int KIND>
+static __global__ void __launch_bounds__(THREADS)
+    experts_act_kernel(const Clamp c, int64_t rows, int width, const BurstBf16 *gate_up, const float *route,
+                       const int32_t *row, BurstBf16 *y)
+{
+    const int lane = threadIdx.x % WARP;
+    const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (r >= rows)
+        return;
+    const float by = route[row[r]];
+#pragma unroll 2
+    for (int i = VEC * lane; i < width; i += VEC * WARP) {
+        float gate[VEC], up[VEC];
+        load(gate_up + 2 * r * width + i, gate);
+        load(gate_up + 2 * r * width + width + i, up);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) {
+            float by_gate, by_up;
+            gate[j] = by * activated<KIND>(c, gate[j], up[j], &by_gate, &by_up);
+        }
+        store(y + r * width + i, gate);
+    }
+}
+
+/* d_gate_up may be gate_up: a thread writes only what it has read. */
+template <int KIND>
+static __global__ void __launch_bounds__(THREADS)
+    experts_act_back_kernel(const Clamp c, int64_t rows, int width, const BurstBf16 *gate_up,
+                            const float *route, const int32_t *row, const BurstBf16 *dy, BurstBf16 *d_gate_up,
+                            float *d_route)
+{
+    const int lane = threadIdx.x % WARP;
+    const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    if (r >= rows)
+        return;
+    const int32_t choice = row[r];
+    const float by = route[choice];
+    float sum = 0;
+#pragma unroll 2
+    for (int i = VEC * lane; i < width; i += VEC * WARP) {
+        float gate[VEC], up[VEC], d[VEC];
+        load(gate_up + 2 * r * width + i, gate);
+        load(gate_up + 2 * r * width + width + i, up);
+        load(dy + r * width + i, d);
+#pragma unroll
+        for (int j = 0; j < VEC; j++) {
+            float by_gate, by_up;
+            sum += d[j] * activated<KIND>(c, gate[j], up[j], &by_gate, &by_up);
+            gate[j] = by * d[j] * by_gate;
+            up[j] = by * d[j] * by_up;
+        }
+        store(d_gate_up + 2 * r * width + i, gate);
+        store(d_gate_up + 2 * r * width + width + i, up);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0)
+        d_route[choice] = sum;
+}
+
+static decltype(&experts_act_kernel<0>)
+    const act_kernels[] = {experts_act_kernel<BURST_ACTIVATION_SWIGLU>,
+                           experts_act_kernel<BURST_ACTIVATION_GEGLU>,
+                           experts_act_kernel<BURST_ACTIVATION_GEGLU_TANH>, experts_act_kernel<CLAMPED>};
+static decltype(&experts_act_back_kernel<0>)
+    const act_back_kernels[] = {experts_act_back_kernel<BURST_ACTIVATION_SWIGLU>,
+                                experts_act_back_kernel<BURST_ACTIVATION_GEGLU>,
+                                experts_act_back_kernel<BURST_ACTIVATION_GEGLU_TANH>,
+                                experts_act_back_kernel<CLAMPED>};
+static_assert(BURST_ACTIVATION_SWIGLU == 0 && BURST_ACTIVATION_GEGLU == 1 && CLAMPED == 3,
+              "numbers of the kernels");
+
+static int kernel_of(const BurstExperts *m)
+{
+    const bool plain = m->alpha == 1 && m->offset == 0 && m->limit == 0;
+    return m->activation == BURST_ACTIVATION_SWIGLU && !plain ? CLAMPED : m->activation;
+}
+
+static Clamp clamp_of(const BurstExperts *m)
+{
+    return {(float)m->alpha, (float)m->offset, m->limit > 0 ? (float)m->limit : INFINITY};
+}
+
+int burst_op_experts_act(BurstGpu *g, int64_t n, const BurstExperts *m, const BurstBf16 *gate_up,
+                         const float *route, const int32_t *row, BurstBf16 *y)
+{
+    const int64_t rows = n * m->top;
+    BURST_TRY(gpu_aligned(g, "experts_act", m->width, address(gate_up) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    act_kernels[kernel_of(m)]<<<(unsigned)((rows + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
+        clamp_of(m), rows, m->width, gate_up, route, row, y);
+    return gpu_launched(g, "experts_act");
+}
+
+int burst_op_experts_act_back(BurstGpu *g, int64_t n, const BurstExperts *m, const BurstBf16 *gate_up,
+                              const float *route, const int32_t *row, const BurstBf16 *dy,
+                              BurstBf16 *d_gate_up, float *d_route)
+{
+    const int64_t rows = n * m->top;
+    BURST_TRY(
+        gpu_aligned(g, "experts_act_back", m->width, address(gate_up) | address(dy) | address(d_gate_up)));
+    if (n == 0)
+        return BURST_OK;
+    act_back_kernels[kernel_of(m)]<<<(unsigned)((rows + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
+        clamp_of(m), rows, m->width, gate_up, route, row, dy, d_gate_up, d_route);
+    return gpu_launched(g, "experts_act_back");
+}
