@@ -1,7 +1,8 @@
 """Loss and gradients of whole steps, two sequences a data group, against the float64 model of tests/reference: ranks that split layers, layers
 of which those of each mask have a schedule of their own, and beside them ranks that do neither, whose errors are those of bf16 alone.
 
-tests/training/gradients.c is the main of each program, and bounds every tensor's relative L2.
+tests/training/gradients.c is the main of each program, and bounds every tensor's relative L2. Models with experts run on one rank: their choices
+are recorded (choices.cu) and given to the model, which must choose nearly all of them itself.
 """
 import os
 import re
@@ -62,14 +63,24 @@ POINTS = [
     Point(masks=(*MASKS, *MASKS), context=4, more="recompute full(2); weights zero2;"),
     Point(attention="sinks learned;"), Point(kv_heads=1, attention="sinks learned; softcap 2;"),
     Point(context=2, attention="softcap 2; sinks learned;", more="recompute selective;"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; normalize yes; }"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; }", more="recompute selective; ffn chunks 3;"),
+    Point(part="moe { experts 6; top 4; ffn swiglu 40; score sigmoid; normalize yes; eps 1e-3; scale 2.5; }", more="recompute full; ffn chunks 2;"),
+    Point(part="qk_norm yes; moe { experts 48; top 8; ffn swiglu 136; normalize yes; }", more="recompute full; offload activations; token chunks 3, attention; fetch chunks;"),
+    Point(part="moe { experts 8; top 3; ffn swiglu 72; normalize yes; least 1e-6; shared 80; shared_gate yes; }", more="recompute selective;"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; shared 48; score sigmoid; scale 1.5; }", more="ffn chunks 2;"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; alpha 1.702; offset 1; limit 7; normalize yes; }"),
+    Point(part="moe { experts 4; top 1; ffn swiglu 264; }", more="recompute save(o(1), lse(1)); offload optimizer; update host;"),
 ]
+CHOOSE = "_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf"
 
 
 def model_text(p):
     schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
     layers = " ".join(f"layers {i}: {mask};" for i, mask in enumerate(p.masks) if i)
+    dense = "" if "moe" in p.part else "ffn swiglu 320; "
     return (f'import "masks";\nmodel small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
-            f'ffn swiglu 320; vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence 509;\n'
+            f'{dense}vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence 509;\n'
             f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
             f'partition zigzag; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
 
@@ -84,20 +95,30 @@ def objects(m):
     return [m.object(source, f"-I{reference}", f"-I{m.work}") for source in sources]
 
 
+def link(m, p, mains):
+    source = m.emit(f"gradients_{p.name()}", machine.gpu_topology(1, p.ranks()), model_text(p))
+    if "moe" not in p.part:
+        return m.link(source, mains)
+    recorder = m.work / f"choices_{source.stem}.o"
+    m.run([*m.nvcc_command(), "-c", machine.ROOT / "tests/programs/choices.cu", "-o", recorder], recorder.stem, 60)
+    return m.link(source, [*mains, recorder], ["-Xlinker", f"--wrap={CHOOSE}"])
+
+
 def measure(m, program, masks, name, env):
     code, text = m.run([program, *masks], name, 120, env, check=False)
     found = re.search(r"^loss (\S+) worst (\S+) (\S+)", text, re.M)
     if not found:
         raise machine.Failed(f"{name}: ended with {code}\n    {machine.tail(text)}")
     loss, worst = float(found[1]), float(found[2])
-    m.add("gradients", name, f"loss {loss:.1e}; worst gradient {worst:.2e} ({found[3]})",
+    agreed = re.search(r"^choices as the oracle's: (\S+)", text, re.M)
+    m.add("gradients", name, f"loss {loss:.1e}; worst gradient {worst:.2e} ({found[3]}){f'; {agreed[1]} of the choices' if agreed else ''}",
           f"<= {LOSS_LIMIT:.0e}, {GRADIENT_LIMIT:.0e}", code == 0 and loss <= LOSS_LIMIT and worst <= GRADIENT_LIMIT)
 
 
 def run(m):
     chosen = [p for p in POINTS if p.ranks() <= m.gpus and re.search(os.environ.get("BURST_GRADIENTS", ""), p.name())]
     mains = objects(m)
-    programs = dict(m.all(lambda p: m.link(m.emit(f"gradients_{p.name()}", machine.gpu_topology(1, p.ranks()), model_text(p)), mains), chosen))
+    programs = dict(m.all(lambda p: link(m, p, mains), chosen))
     for point in chosen:
         for way in ("peer", "nccl") if point.ranks() > 1 else (None,):
             name = f"{point.name()} {way or ''}".strip()

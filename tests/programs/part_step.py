@@ -1,4 +1,4 @@
-"""One training step of Llama-3-8B shapes (examples/llama8b_128k.burst): seconds, MFU, memory beside what was predicted.
+"""One training step of Llama-3-8B shapes (examples/llama8b_128k.burst; BURST_STEP_EXAMPLE: of another of its form): seconds, MFU, memory beside what was predicted.
 
 MFU: the plan's count of operations (backward twice forward, causal attention by unmasked pairs) over 989 TFLOP/s a GPU. Memory:
 what the program reads of its devices (metrics) where it does, else what nvidia-smi sees in use on the fullest GPU. Where
@@ -24,6 +24,7 @@ OWN_BYTES = 64 << 20  # BURST_GPU_OWN_BYTES
 MEMORY_LIMIT = 0.05
 LAYOUTS = {  # of the example's text: what is written instead
     "ring": [], "tensor": [(r"context \d+; heads 1; schedule ring; partition zigzag;", "tensor {gpus}; context 1; heads 1; schedule ring; partition contiguous;")], "window": [("default causal", "default window(8192)")],
+    "documents": [("attention { default causal", "mask apart = k <= q and q / 4096 == k / 4096;\nattention {{ default apart")],
     "ulysses": [(r"context \d+; heads 1; schedule ring; partition zigzag", "context 1; heads {gpus}; schedule ulysses; partition contiguous")],
     "zero2": [("recompute", "weights zero2; recompute")], "zero3": [("recompute", "weights zero3; recompute")]}
 
@@ -43,10 +44,11 @@ class Watch(threading.Thread):
 
 
 def step_text(gpus, tokens, rule, layout):
-    text = (machine.ROOT / "examples/llama8b_128k.burst").read_text()
+    text = (machine.ROOT / "examples" / os.environ.get("BURST_STEP_EXAMPLE", "llama8b_128k.burst")).read_text()
     text = re.sub(r"sequence \w+;", f"sequence {tokens};", text)
     text = text.replace("recompute none", f"recompute {rule}")
-    text = text.replace("layers 8;", f"layers {os.environ.get('BURST_STEP_LAYERS', '8')};")
+    if "BURST_STEP_LAYERS" in os.environ:
+        text = re.sub(r"layers \d+;", f"layers {os.environ['BURST_STEP_LAYERS']};", text)
     text = re.sub(r"context \d+;", f"context {gpus};", text)
     for old, new in LAYOUTS[layout]:
         text, count = re.subn(old, new.format(gpus=gpus), text)
