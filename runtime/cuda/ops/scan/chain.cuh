@@ -6,7 +6,15 @@
 
 #include "cuda/ops/scan/args.cuh"
 
-enum { COLUMNS = 32, TILES = COLUMNS / 8, CHAIN_THREADS = 128, NARROW_ROW = COLUMNS + PAD };
+/* Two warps have the same rows, each half of the columns: with one warp a scheduler nothing hides latencies.
+ */
+enum {
+    COLUMNS = 32,
+    SIDES = 2,
+    TILES = COLUMNS / 8 / SIDES,
+    CHAIN_THREADS = 128 * SIDES,
+    NARROW_ROW = COLUMNS + PAD
+};
 
 /* States of pieces, [piece][head][key_dim][value_dim], and their maps' M, [piece][head][key_dim][key_dim];
  * the numbers of floats from one piece to the next. */
@@ -38,13 +46,14 @@ template <int KEY> struct Chain {
     const ChainArgs &g;
     const ScanArgs &a;
     ChainShared<KEY> *s;
-    int piece, head, column, warp, lane;
+    int piece, head, column, warp, side, lane; /* side: the warp's first column of the block's */
     bool of_values;
     float state[KEY / 64][TILES][4]; /* the warp's KEY / 4 rows */
 
     __device__ Chain(const ChainArgs &args)
         : g(args), a(args.a), s((ChainShared<KEY> *)shared_memory()), piece(blockIdx.z), head(blockIdx.y),
-          column(blockIdx.x * COLUMNS), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP),
+          column(blockIdx.x * COLUMNS), warp(threadIdx.x / WARP % 4),
+          side(threadIdx.x / WARP / 4 * TILES * 8), lane(threadIdx.x % WARP),
           of_values(column < args.a.value_dim)
     {
     }
@@ -71,7 +80,7 @@ template <int KEY> struct Chain {
             for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
-                    const int row = state_row(m, j), at = tile * 8 + sum_column(j);
+                    const int row = state_row(m, j), at = side + tile * 8 + sum_column(j);
                     const float *p = state_at(view, row, at);
                     const float missing = !of_values && column - a.value_dim + at == row;
                     state[m][tile][j] = p ? *p : missing;
@@ -86,7 +95,7 @@ template <int KEY> struct Chain {
             for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int j = 0; j < 4; j++)
-                    *state_at(view, state_row(m, j), tile * 8 + sum_column(j)) = state[m][tile][j];
+                    *state_at(view, state_row(m, j), side + tile * 8 + sum_column(j)) = state[m][tile][j];
     }
 
     /* Rounded, for products; kept: of this chunk and head, or NULL. */
@@ -98,7 +107,7 @@ template <int KEY> struct Chain {
             for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int j = 0; j < 4; j += 2) {
-                    const int row = state_row(m, j), at = tile * 8 + sum_column(j);
+                    const int row = state_row(m, j), at = side + tile * 8 + sum_column(j);
                     const float low = state[m][tile][j], high = state[m][tile][j + 1];
                     store_pair(s->state + row * NARROW_ROW + at, low, high);
                     if (kept)
@@ -124,7 +133,8 @@ template <int KEY> struct Chain {
             copy_tile<CHAIN_THREADS>(s->q[stage], KEY + PAD, x + a.q, a.columns, KEY, c.rows, CHUNK);
         copy_tile<CHAIN_THREADS>(s->v[stage], NARROW_ROW, of_values ? values + c.row * pitch + column : a.x,
                                  pitch, COLUMNS, of_values ? c.rows : 0, CHUNK);
-        copy16(s->row[stage] + threadIdx.x, a.row + slot(chunk) * CHUNK * 2 + threadIdx.x, true);
+        if (threadIdx.x < 2 * CHUNK)
+            copy16(s->row[stage] + threadIdx.x, a.row + slot(chunk) * CHUNK * 2 + threadIdx.x, true);
         copies_commit();
     }
 
@@ -147,7 +157,7 @@ template <int KEY> struct Chain {
         for (int step = 0; step < FACTOR_STEPS; step++)
             if (step >= begin && step < end) {
                 const uint32_t f[4] = {r[step].x, r[step].y, r[step].z, r[step].w};
-                multiply<TILES, false>(c, f, tile + step * 16 * NARROW_ROW, NARROW_ROW);
+                multiply<TILES, false>(c, f, tile + step * 16 * NARROW_ROW + side, NARROW_ROW);
             }
     }
 
@@ -160,7 +170,7 @@ template <int KEY> struct Chain {
             for (int step = 0; step < FACTOR_STEPS; step++) {
                 uint32_t r[4];
                 load_a_trans(r, rows + step * 16 * (KEY + PAD) + warp * (KEY / 4) + m * 16, KEY + PAD);
-                multiply<TILES, false>(state[m], r, tile + step * 16 * NARROW_ROW, NARROW_ROW);
+                multiply<TILES, false>(state[m], r, tile + step * 16 * NARROW_ROW + side, NARROW_ROW);
             }
     }
 
@@ -183,7 +193,7 @@ template <int KEY> struct Chain {
 #pragma unroll
             for (int j = 0; j < 4; j += 2) {
                 const float by = j ? by1 : by0;
-                store_pair(to + (warp * 16 + sum_row(j)) * NARROW_ROW + tile * 8 + sum_column(j),
+                store_pair(to + (warp * 16 + sum_row(j)) * NARROW_ROW + side + tile * 8 + sum_column(j),
                            by * c[tile][j], by * c[tile][j + 1]);
             }
     }
@@ -197,7 +207,8 @@ template <int KEY> struct Chain {
             if (row < rows)
 #pragma unroll
                 for (int tile = 0; tile < TILES; tile++)
-                    store_pair(to + row * pitch + tile * 8 + sum_column(j), c[tile][j], c[tile][j + 1]);
+                    store_pair(to + row * pitch + side + tile * 8 + sum_column(j), c[tile][j],
+                               c[tile][j + 1]);
         }
     }
 
@@ -250,7 +261,7 @@ static __global__ void __launch_bounds__(CHAIN_THREADS)
 #pragma unroll
             for (int tile = 0; tile < TILES && (READ || OUT); tile += 2) {
                 uint32_t r[4];
-                load_b(r, s->state + at * NARROW_ROW + tile * 8, NARROW_ROW);
+                load_b(r, s->state + at * NARROW_ROW + b.side + tile * 8, NARROW_ROW);
                 if (READ) {
                     mma(x[tile], keys, r[0], r[1]);
                     mma(x[tile + 1], keys, r[2], r[3]);
@@ -266,7 +277,7 @@ static __global__ void __launch_bounds__(CHAIN_THREADS)
         const float4 high = s->row[stage][row * 2 + 16], high_by = s->row[stage][row * 2 + 17];
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
-            const Bf16 *v = s->v[stage] + row * NARROW_ROW + tile * 8 + sum_column(0);
+            const Bf16 *v = s->v[stage] + row * NARROW_ROW + b.side + tile * 8 + sum_column(0);
             const float2 v0 = load_pair(v), v1 = load_pair(v + 8 * NARROW_ROW);
             const float by0 = READ ? low.y * low_by.y : 0, by1 = READ ? high.y * high_by.y : 0;
             x[tile][0] = low.x * (v0.x - by0 * x[tile][0]);
@@ -292,7 +303,7 @@ static __global__ void __launch_bounds__(CHAIN_THREADS)
             const float skip = a.skip ? __bfloat162float(a.skip[b.head]) : 0;
 #pragma unroll
             for (int tile = 0; tile < TILES; tile++) {
-                const Bf16 *v = s->v[stage] + row * NARROW_ROW + tile * 8 + sum_column(0);
+                const Bf16 *v = s->v[stage] + row * NARROW_ROW + b.side + tile * 8 + sum_column(0);
                 const float2 v0 = load_pair(v), v1 = load_pair(v + 8 * NARROW_ROW);
                 o[tile][0] = by0 * o[tile][0] + skip * v0.x;
                 o[tile][1] = by0 * o[tile][1] + skip * v0.y;
@@ -343,7 +354,7 @@ static __global__ void __launch_bounds__(CHAIN_THREADS)
         for (int at = 0; at < KEY; at += 16) {
             uint32_t keys[4];
             load_a(keys, k + first * (KEY + PAD) + at, KEY + PAD);
-            multiply<TILES, false>(y, keys, s->state + at * NARROW_ROW, NARROW_ROW);
+            multiply<TILES, false>(y, keys, s->state + at * NARROW_ROW + b.side, NARROW_ROW);
         }
         const int row = first + b.lane / 4;
         const float4 low = s->row[stage][row * 2], low_by = s->row[stage][row * 2 + 1];
@@ -352,7 +363,7 @@ static __global__ void __launch_bounds__(CHAIN_THREADS)
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             y[tile][0] *= onto0, y[tile][1] *= onto0, y[tile][2] *= onto1, y[tile][3] *= onto1;
-            const int at = row * NARROW_ROW + tile * 8 + sum_column(0);
+            const int at = row * NARROW_ROW + b.side + tile * 8 + sum_column(0);
             const float2 d0 = load_pair(d_o + at), d1 = load_pair(d_o + at + 8 * NARROW_ROW);
             const float by0 = low.y * low_by.x, by1 = high.y * high_by.x;
             store_pair(s->u + at, by0 * d0.x, by0 * d0.y);

@@ -20,7 +20,8 @@ typedef struct GradientArgs {
 enum { ENTRY, ONTO, READS, PAIRS, READ_PAIRS, LENGTH, ROW_SUMS };
 
 template <int KEY, int VALUES> struct GradientShared {
-    Bf16 q[CHUNK * (KEY + PAD)], k[CHUNK * (KEY + PAD)], state[KEY * (VALUES + PAD)];
+    Bf16 q[CHUNK * (KEY + PAD)], k[CHUNK * (KEY + PAD)], state[KEY * (VALUES + PAD)],
+        after[KEY * (VALUES + PAD)];
     Bf16 d_o[CHUNK * (VALUES + PAD)], d_written[CHUNK * (VALUES + PAD)], written[CHUNK * (VALUES + PAD)];
     Bf16 d_a[CHUNK * SQUARE_ROW], d_b[CHUNK * SQUARE_ROW];
     float4 row[CHUNK * 2];
@@ -53,10 +54,12 @@ template <int KEY, int VALUES> struct Gradients {
                            CHUNK, CHUNK);
     }
 
-    __device__ void copy_state(const Bf16 *from, int at)
+    /* The state before the chunk, and the gradient of the one after it. */
+    __device__ void copy_states(int at)
     {
-        copy_tile<THREADS>(s->state, VALUE_ROW, from + slot() * KEY * a.value_dim + at, a.value_dim, VALUES,
-                           KEY, KEY);
+        const int64_t from = slot() * KEY * a.value_dim + at;
+        copy_tile<THREADS>(s->state, VALUE_ROW, g.states + from, a.value_dim, VALUES, KEY, KEY);
+        copy_tile<THREADS>(s->after, VALUE_ROW, g.d_states + from, a.value_dim, VALUES, KEY, KEY);
     }
 
     __device__ void copy_d_o(int at)
@@ -133,22 +136,48 @@ template <int KEY, int VALUES> struct Gradients {
         return x;
     }
 
+    /* A warp's rows of values, for dv: all loads before the first is waited for. */
+    static constexpr int VALUE_ROWS = CHUNK / (THREADS / WARP), VALUE_WORDS = VALUES / (2 * WARP);
+    __device__ int64_t value_at(int row, int at) const
+    {
+        return (c.row + row) * a.columns + a.v + head * a.value_dim + at + 2 * lane;
+    }
+
+    __device__ void load_values(uint32_t v[VALUE_ROWS][VALUE_WORDS], int at) const
+    {
+#pragma unroll
+        for (int i = 0; i < VALUE_ROWS; i++) {
+            const int row = warp + i * (THREADS / WARP);
+#pragma unroll
+            for (int j = 0; j < VALUE_WORDS; j++)
+                v[i][j] = row < c.rows ? *(const uint32_t *)(a.x + value_at(row, at + 2 * WARP * j)) : 0;
+        }
+    }
+
     /* dv = beta d_written + skip d_o; rows' parts of d_beta and d_skip. */
-    __device__ void values(int at)
+    __device__ void values(const uint32_t v[VALUE_ROWS][VALUE_WORDS], int at)
     {
         const float skip = a.skip ? __bfloat162float(a.skip[head]) : 0;
-        for (int row = warp; row < CHUNK; row += THREADS / WARP) {
+#pragma unroll
+        for (int i = 0; i < VALUE_ROWS; i++) {
+            const int row = warp + i * (THREADS / WARP);
+            const float by = s->row[2 * row].x;
             float beta = 0, along = 0;
-            for (int i = 2 * lane; i < VALUES && row < c.rows; i += 2 * WARP) {
-                const int64_t from = (c.row + row) * a.columns + a.v + head * a.value_dim + at + i;
-                const float2 v = load_pair(a.x + from), d_w = load_pair(s->d_written + row * VALUE_ROW + i);
-                const float2 d_o = load_pair(s->d_o + row * VALUE_ROW + i);
-                const float by = s->row[2 * row].x;
-                beta += v.x * d_w.x + v.y * d_w.y;
-                along += v.x * d_o.x + v.y * d_o.y;
-                store_pair(g.dx + from, by * d_w.x + skip * d_o.x, by * d_w.y + skip * d_o.y);
+#pragma unroll
+            for (int j = 0; j < VALUE_WORDS; j++) {
+                const int in_row = row * VALUE_ROW + 2 * lane + 2 * WARP * j;
+                const float2 d_w = load_pair(s->d_written + in_row), d_o = load_pair(s->d_o + in_row);
+                const float low = __uint_as_float(v[i][j] << 16),
+                            high = __uint_as_float(v[i][j] & 0xffff0000u);
+                beta += low * d_w.x + high * d_w.y;
+                along += low * d_o.x + high * d_o.y;
+                if (row < c.rows)
+                    store_pair(g.dx + value_at(row, at + 2 * WARP * j), by * d_w.x + skip * d_o.x,
+                               by * d_w.y + skip * d_o.y);
             }
-            beta = warp_sum(beta), along = warp_sum(along);
+            beta = warp_sum(beta);
+            if (a.skip)
+                along = warp_sum(along);
             if (lane == 0) {
                 s->beta[row] = beta + (at ? s->beta[row] : 0);
                 s->skip[row] = along + (at ? s->skip[row] : 0);
@@ -166,11 +195,15 @@ template <int KEY, int VALUES> struct Gradients {
         for (int at = 0; at < a.value_dim; at += VALUES) {
             __syncthreads();
             copy_d_o(at), copy_values(s->d_written, g.d_written, at), copy_values(s->written, g.written, at);
+            if (a.value_dim == VALUES)
+                copy_states(0);
+            uint32_t v[VALUE_ROWS][VALUE_WORDS];
+            load_values(v, at);
             arrive();
             by_values<TILES>(d_b, s->d_o, s->written + block * PART * VALUE_ROW);
             if (READ)
                 by_values<TILES>(d_a, s->d_written, s->written + block * PART * VALUE_ROW);
-            values(at);
+            values(v, at);
         }
 #pragma unroll 4
         for (int at = 0; at < KEY; at += 16) {
@@ -182,6 +215,9 @@ template <int KEY, int VALUES> struct Gradients {
                 multiply<TILES, true>(kk, r, s->k + block * PART * ROW + at, ROW);
             }
         }
+        const float4 low = s->row[2 * (first + lane / 4)], low_by = s->row[2 * (first + lane / 4) + 1];
+        const float4 high = s->row[2 * (first + lane / 4) + 16],
+                     high_by = s->row[2 * (first + lane / 4) + 17];
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             const int column = block * PART + tile * 8;
@@ -189,7 +225,7 @@ template <int KEY, int VALUES> struct Gradients {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const int i = first + sum_row(e), j = column + sum_column(e);
-                const float4 n = s->row[2 * i], by = s->row[2 * i + 1];
+                const float4 n = e < 2 ? low : high, by = e < 2 ? low_by : high_by;
                 const bool seen = j <= i && j >= (int)by.z;
                 const float between = seen ? __expf(n.w - s->row[2 * j].w) * s->row[2 * j + 1].y : 0;
                 const float read = READ && j < i ? -between * by.y * d_a[tile][e] : 0;
@@ -225,15 +261,14 @@ template <int KEY, int VALUES> struct Gradients {
     }
 
     /* The products of the states before and after that the decay of the whole chunk stands between. */
-    __device__ float through(int at) const
+    __device__ float through() const
     {
-        const Bf16 *after = g.d_states + slot() * KEY * a.value_dim + at;
         float sum = 0;
         for (int i = threadIdx.x; i < KEY * VALUES / VEC; i += THREADS) {
-            const int row = i / (VALUES / VEC), column = i % (VALUES / VEC) * VEC;
+            const int at = i / (VALUES / VEC) * VALUE_ROW + i % (VALUES / VEC) * VEC;
             float x[VEC], y[VEC];
-            ::load(s->state + row * VALUE_ROW + column, x);
-            ::load(after + (int64_t)row * a.value_dim + column, y);
+            ::load(s->state + at, x);
+            ::load(s->after + at, y);
 #pragma unroll
             for (int j = 0; j < VEC; j++)
                 sum += x[j] * y[j];
@@ -261,16 +296,17 @@ template <int KEY, int VALUES> struct Gradients {
         float entry[WIDE_TILES][4], read[WIDE_TILES][4], whole = 0;
         clear<WIDE_TILES>(entry), clear<WIDE_TILES>(read);
         for (int at = 0; at < a.value_dim; at += VALUES) {
-            __syncthreads();
-            if (more)
-                copy_d_o(at), copy_values(s->d_written, g.d_written, at);
-            copy_state(g.states, at);
-            arrive();
+            if (more) {
+                __syncthreads();
+                copy_d_o(at), copy_values(s->d_written, g.d_written, at), copy_states(at);
+                arrive();
+            }
             by_values<WIDE_TILES>(entry, s->d_o, s->state + block * WIDE * VALUE_ROW);
             if (READ)
                 by_values<WIDE_TILES>(read, s->d_written, s->state + block * WIDE * VALUE_ROW);
-            whole += low_by.w != 0 ? through(at) : 0;
+            whole += low_by.w != 0 ? through() : 0;
         }
+        __syncthreads(); /* d_a and d_b have been written */
         whole = warp_sum(whole);
         if (lane == 0)
             s->through[warp] = low_by.w * whole;
@@ -288,12 +324,12 @@ template <int KEY, int VALUES> struct Gradients {
         }
         clear<WIDE_TILES>(entry);
         for (int at = 0; at < a.value_dim; at += VALUES) {
-            __syncthreads();
-            if (more)
-                copy_values(s->written, g.written, at);
-            copy_state(g.d_states, at);
-            arrive();
-            by_values<WIDE_TILES>(entry, s->written, s->state + block * WIDE * VALUE_ROW);
+            if (more) {
+                __syncthreads();
+                copy_values(s->written, g.written, at), copy_states(at);
+                arrive();
+            }
+            by_values<WIDE_TILES>(entry, s->written, s->after + block * WIDE * VALUE_ROW);
         }
         dots(ONTO, entry, s->k, low.z * low_by.y, high.z * high_by.y);
         add(dk, entry, low.z * low_by.y, high.z * high_by.y);

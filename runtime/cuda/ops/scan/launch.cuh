@@ -181,6 +181,15 @@ template <int KEY, bool READ> struct ScanKernels {
                sizeof(GradientShared<KEY, VALUES>), c.stream, g);
     }
 
+    /* Whether gradients take 128 columns of values at a time. */
+    static bool wide_values(const ScanCall &c)
+    {
+        int device = 0, most = 0;
+        cudaGetDevice(&device);
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        return KEY <= 128 && c.s->value_dim % 128 == 0 && sizeof(GradientShared<KEY, 128>) <= (size_t)most;
+    }
+
     static void forward(const ScanCall &c, const float *before, Bf16 *o, float *after)
     {
         const ScanRoom r = scan_room(c);
@@ -259,7 +268,7 @@ template <int KEY, bool READ> struct ScanKernels {
             reverse<true>(c, b, c.s->value_dim);
             if (c.skip)
                 cudaMemsetAsync(r.d_skip, 0, (size_t)chunks * c.s->heads * sizeof(float), c.stream);
-            if (KEY <= 128 && c.s->value_dim % 128 == 0)
+            if (wide_values(c))
                 gradients<KEY <= 128 ? 128 : 64>(c, g);
             else
                 gradients<64>(c, g);
