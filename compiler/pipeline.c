@@ -95,6 +95,9 @@ static int write_found(Arena *a, Diags *d, const Request *o, const Destination *
         print_refused(a, o, &(Found){.refused = plan_draft(f->plan)});
         return EXIT_INTERNAL;
     }
+    double first[MOST_LENGTHS];
+    if (status == 0 && !search_lengths(a, d, f->plan, first))
+        return EXIT_DIAGNOSED;
     status = status == 0 ? print_asked(a, o, to, p, f) : status;
     if (status != 0 || !o->output)
         return status;
@@ -119,6 +122,8 @@ int compile(Arena *a, Diags *d, Request *o)
     if (!p)
         return EXIT_DIAGNOSED;
     mask_warn(d, p);
+    if (!mask_check_later(d, p))
+        return EXIT_DIAGNOSED;
     if (o->emit && !o->output)
         o->output = "-";
     const Destination to = destination_of(a, o, p);

@@ -121,6 +121,7 @@ static const Program *fill_program(Checker *c)
         return c->program;
     if (c->in->topo_path)
         finish_topology(c);
+    begin_infer(c);
     finish_model(c);
     finish_layout(c);
     finish_train(c);
@@ -135,6 +136,7 @@ static const Program *fill_program(Checker *c)
     check_rotary(c);
     check_latents(c);
     check_deterministic(c);
+    check_infer(c);
     check_tensor_target(c);
     c->program->schedules = c->schedules.at;
     c->program->schedule_count = c->schedules.n;

@@ -93,7 +93,7 @@ typedef struct Checker {
     int all_mask_work;         /* and so is the work for all */
     bool mask_too_large;
     Span mask_at;
-    const Ast *cluster, *host, *model, *sequence, *attention, *layout, *train;
+    const Ast *cluster, *host, *model, *sequence, *attention, *layout, *train, *infer;
 } Checker;
 
 /* ---- check_fields.c: blocks of settings, by tables ---- */
@@ -225,6 +225,9 @@ void check_tensor_target(Checker *c);
 void check_within(Checker *c, Layout *l);
 void check_tokens(Checker *c, int64_t group); /* checks that so many ranks can share a sequence */
 void finish_train(Checker *c);
+void begin_infer(Checker *c); /* fills Program.infer, and sequence */
+void settle_infer_layout(Checker *c, Layout *l); /* settings of backward and the optimizer are refused */
+void check_infer(Checker *c); /* what the model or the target has no form for yet */
 void check_batch(Checker *c, Train *t); /* checks against the layout's data, or derives it */
 void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);

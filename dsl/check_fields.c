@@ -424,6 +424,7 @@ static const char *block_example(const char *setting)
     static const char *const examples[][2] = {{"attention", ", such as attention { default causal; }"},
                                               {"layout", ", such as layout { schedule burst; }"},
                                               {"train", ", such as train { steps 100; }"},
+                                              {"infer", ", such as infer { lengths 16Ki; tokens 256; }"},
                                               {"optimizer", ", such as optimizer adamw { lr 3e-4; }"},
                                               {"nodes", ", such as nodes 1 { gpus 8 of h100; }"}};
     for (int i = 0; i < countof(examples); i++)

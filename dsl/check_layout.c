@@ -577,6 +577,7 @@ void finish_layout(Checker *c)
         take_fields(c, c->layout->body, fields, n, &l, "the layout", l.span);
     }
     settle_library_layout(c, &l);
+    settle_infer_layout(c, &l);
     if (l.saving.from >= c->program->model.layers && l.saving.from)
         diag_error(
             c->diags, l.saving_span,

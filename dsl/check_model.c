@@ -62,6 +62,7 @@ static const Field file_fields[] = {
     {"sequence", take_sequence, offsetof(Checker, sequence), 0, UNIT_NONE, 1, 0x1p40},
     {"layout", take_once, offsetof(Checker, layout), FIELD_BLOCK},
     {"train", take_once, offsetof(Checker, train), FIELD_BLOCK},
+    {"infer", take_once, offsetof(Checker, infer), FIELD_BLOCK},
 };
 
 bool is_model_file(AstList items) { return has_setting(items, file_fields, countof(file_fields)); }
@@ -806,7 +807,7 @@ static void finish_ropes(Checker *c, ModelFields *f)
 
 void finish_model(Checker *c)
 {
-    if (!c->sequence)
+    if (!c->sequence && !c->infer)
         diag_error(c->diags, (Span){0},
                    "'%s' does not set the sequence length, such as "
                    "sequence 64Ki;",
@@ -823,7 +824,7 @@ void finish_model(Checker *c)
     else
         take_fields(c, c->model->body, model_fields, countof(model_fields), &f, "the model", c->model->span);
     c->program->library |= c->in->library;
-    if (c->program->sequence == 1 && !c->program->library) {
+    if (c->program->sequence == 1 && !c->program->library && !c->infer) {
         diag_error(c->diags, c->program->sequence_span,
                    "'sequence' must be at least 2 in a model that trains: a token predicts the next one");
         c->program->sequence = 0; /* one error is enough */

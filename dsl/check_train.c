@@ -1,4 +1,5 @@
-/* check_train.c: training. The number of groups that share the batch must divide it. */
+/* check_train.c: training, and `infer` in its place. The number of groups that share the batch must divide
+ * it. */
 #include "check.h"
 
 #include <limits.h>
@@ -328,6 +329,136 @@ void finish_train(Checker *c)
         cursor_end(&u);
         take_fields(c, c->train->body, train_fields, countof(train_fields), &f, "training", f.t.span);
     }
+    if (c->infer)
+        f.t.weights = c->program->train.weights, f.t.weights_span = c->program->train.weights_span;
     check_train(c, &f);
     c->program->train = f.t;
+}
+
+/* ---- infer ---- */
+
+/* `lengths 1Ki, 16Ki;` */
+static void take_lengths(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Infer *n = &((Program *)to)->infer;
+    Cursor u = cursor_of(c, s);
+    do {
+        const Ast *at = u.at;
+        int64_t length;
+        if (!cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &length))
+            return;
+        if (n->lengths == MOST_LENGTHS || (n->lengths && length <= n->length[n->lengths - 1])) {
+            diag_error(c->diags, at->span, "`lengths` are at most %d numbers in rising order", MOST_LENGTHS);
+            return;
+        }
+        n->length[n->lengths++] = length;
+    } while (cursor_try(&u, ","));
+    cursor_end(&u);
+}
+
+static void take_infer_weights(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    TrainFields t = {.t.weights = NULL};
+    take_weights(c, s, f, &t);
+    ((Program *)to)->train.weights = t.t.weights;
+    ((Program *)to)->train.weights_span = t.t.weights_span;
+}
+
+static const Field infer_fields[] = {
+    {"weights", take_infer_weights, 0, 0},
+    {"lengths", take_lengths, 0, FIELD_REQUIRED, UNIT_NONE, 1, 0x1p40},
+    {"tokens", take_int64, offsetof(Program, infer.tokens), 0, UNIT_NONE, 1, 1 << 24},
+};
+
+void begin_infer(Checker *c)
+{
+    Infer *n = &c->program->infer;
+    if (!c->infer)
+        return;
+    Cursor u = cursor_of(c, c->infer);
+    *n = (Infer){.tokens = 1, .span = c->infer->span};
+    cursor_end(&u);
+    take_fields(c, c->infer->body, infer_fields, countof(infer_fields), c->program, "inference", n->span);
+    if (c->train)
+        diag_error(c->diags, c->train->span,
+                   "`train` cannot be combined with `infer`; a program does one of them");
+    if (c->sequence)
+        diag_error(
+            c->diags, c->program->sequence_span,
+            "`sequence` cannot be combined with `infer`, whose longest length is the sequence; remove it");
+    if (c->in->sequence)
+        n->lengths = 1, n->length[0] = c->in->sequence;
+    if (!n->lengths)
+        n->lengths = 1, n->length[0] = INT64_C(1) << 20; /* after an error */
+    c->program->sequence = n->length[n->lengths - 1];
+    c->program->sequence_span = n->span;
+}
+
+static void not_yet(Checker *c, Span at, const char *what, const char *use)
+{
+    diag_error(c->diags, at, "%s is not supported by this version of burstc in a program that infers; use %s",
+               what, use);
+}
+
+static void refuse_in_infer(Checker *c, Span at, const char *name, const char *why)
+{
+    if (at.src)
+        diag_error(c->diags, at, "`%s` has no meaning in a program that infers: %s; remove it", name, why);
+}
+
+/* Weights are whole, so that they do not travel for each token; a rank's shard of them is what files are read
+ * into. Chunks of heads have no whole keys to be kept. */
+void settle_infer_layout(Checker *c, Layout *l)
+{
+    static const char backward[] = "it has no backward";
+    const bool saves_least = l->saving.upper && !l->saving.group && saving_rule(l->saving) == RECOMPUTE_FULL;
+    const Sharding whole = c->program->cluster.world > 1 ? SHARDING_ZERO1 : SHARDING_ZERO3;
+    if (!c->infer)
+        return;
+    const struct {
+        Span at;
+        const char *name, *why;
+    } none[] = {
+        {saves_least ? (Span){0} : l->saving_span, "recompute", backward},
+        {l->offload.span, "offload", backward},
+        {l->update.span, "update", "it has no optimizer"},
+        {l->gradients.span, "gradients", backward},
+        {l->overlap.span, "overlap", backward},
+        {l->fetch.span, "fetch", backward},
+        {l->weights.value != whole || l->within.given ? l->weights.span : (Span){0}, "weights",
+         "each rank, or each tensor rank, has them whole"},
+        {l->data.value > 1 ? l->data.span : (Span){0}, "data", "all ranks share a prompt"},
+        {l->head_chunks.value > 1 || l->head_chunks.is_auto ? l->head_chunks.span : (Span){0}, "head chunks",
+         "the keys of all heads are kept"},
+    };
+    for (int i = 0; i < countof(none); i++)
+        refuse_in_infer(c, none[i].at, none[i].name, none[i].why);
+    l->data = (Setting){.value = 1, .given = l->data.given, .span = l->data.span};
+    l->saving = saving_by(RECOMPUTE_FULL, 0);
+    l->offload = l->update = l->gradients = l->overlap = l->fetch = (Setting){0};
+    l->head_chunks = (Setting){.value = 1};
+    l->weights = (Setting){.value = whole};
+    if (l->chunk_keys)
+        not_yet(c, l->token_chunks.span, "`token chunks` with `keys`", "`attention`");
+    if (l->travel.given && l->travel.value == TRAVEL_LATENTS)
+        not_yet(c, l->travel.span, "`travel latents`", "`travel keys`");
+    if (l->partition.given && l->partition.value == PART_BALANCED)
+        not_yet(c, l->partition.span, "`partition balanced`", "`partition zigzag`");
+}
+
+void check_infer(Checker *c)
+{
+    const Program *p = c->program;
+    if (!c->infer)
+        return;
+    if (p->cluster.world && p->infer.length[0] < p->cluster.world)
+        diag_error(c->diags, p->infer.span,
+                   "prompts of %lld token%s are too short for %d ranks; use longer `lengths`",
+                   (long long)p->infer.length[0], plural(p->infer.length[0]), p->cluster.world);
+    if (p->table_count)
+        not_yet(c, p->infer.span, "a mask or rope that reads a table", "a mask such as causal");
+    if (p->model.rope.length > 0)
+        not_yet(c, p->infer.span, "a rope that depends on the length", "another");
+    if (p->target && p->target->device_memory)
+        not_yet(c, p->infer.span, "a CUDA program", "a cluster of CPUs");
 }

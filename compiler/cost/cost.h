@@ -78,6 +78,8 @@ typedef struct Cost {
 /* Simulates the draft's step. enough: bandwidth sharing is skipped for a step that is longer than this
  * without it; INFINITY: never. */
 Cost cost_draft(Arena *a, const Draft *d, double enough);
+double cost_continued(
+    const Draft *d); /* cost/token.c: seconds of a token that continues the longest prompt */
 /* Whether costs describe the program itself. A C program planned for GPUs has their layout, and the cluster
  * does not describe the CPUs that run it. */
 bool cost_is_of_program(const Program *p);

@@ -218,6 +218,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
     case WORK_EXPERTS: return experts_work(s, o);
     case WORK_SCAN: return (Work){.flops = scan_flops(s, o), .bytes = memory_bytes(s, o, false)};
     case WORK_LOSS: return loss_work(s, o, product_flops(s, o, &s->block[block], false));
+    case WORK_NEXT: return (Work){.products = product_flops(s, o, &s->block[block], false)};
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};
     case WORK_UPDATE: return (o->kind == OP_OPTIMIZER ? update_work : muon_work)(s, o, unit);
     case WORK_ORTHOGONAL: return orthogonal_work(s);

@@ -185,7 +185,7 @@ static const char *scale_text(const Printer *p, const Op *o, int none)
     (void)none;
     if (p->step->program->model.scale[o->scale] > 0)
         return scale_constant[o->scale];
-    return op_work_kind(o->kind) == WORK_LOSS ? "0" : "1";
+    return op_work_kind(o->kind) == WORK_LOSS || o->kind == OP_NEXT ? "0" : "1";
 }
 
 /* The scale of the head's bias: scaled logits get it through the head's input, but the bias does not. */

@@ -280,6 +280,8 @@ void emit_key_chunks(Emit *e)
 void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
+    if (s->forward)
+        return;
     const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION,
                bf16 = rounded && s->program->target->device_memory;
     const bool fetches = s->choice.optimizer == OPTIMIZER_FETCHED;

@@ -363,6 +363,25 @@ static void emit_scan_layers(Emit *e, const Model *m)
              "BURST_GATE_SILU, PLAN_NORM_EPS};\n");
 }
 
+/* Of prompts. */
+static void emit_lengths(Emit *e)
+{
+    const Infer *n = &e->draft->program->infer;
+    if (!n->lengths)
+        return;
+    add_constant(e, "PLAN_INFER", 1, "prompts are continued");
+    add_constant(e, "PLAN_CACHE", step_cache_tokens(e->draft->memory.flow->step),
+                 "tokens of a rank whose keys and values are kept");
+    add_constant(e, "PLAN_NEW_TOKENS", n->tokens - 1, "most that a prompt's cache takes after it");
+    text_add(e->out, "static const int64_t plan_lengths[] = {");
+    for (int i = 0; i < n->lengths; i++)
+        text_printf(e->out, "%s%" PRId64, i ? ", " : "", n->length[i]);
+    text_printf(e->out,
+                "}; /* of prompts: each is proved */\n"
+                "static int plan_length = %d; /* the running prompt's */\n",
+                n->lengths - 1);
+}
+
 static void emit_sizes(Emit *e)
 {
     const Model *m = &e->draft->program->model;
@@ -388,6 +407,7 @@ static void emit_sizes(Emit *e)
     const int group = saving_group(saving_of(&e->draft->choice));
     if (group > 1 && !e->draft->program->library)
         add_constant(e, "PLAN_GROUP_LAYERS", group, "layers of a group; the first saves its input");
+    emit_lengths(e);
     emit_head_chunks(e);
     emit_latents(e, m, e->draft->choice.latents);
     if (!e->draft->program->library) {
@@ -810,18 +830,29 @@ static void add_plan_constants(Emit *e)
                {"chunk_of", "plan_chunk_of"},
                {"state_bytes", "sizeof(PlanState)"},
                {"start", "plan_start"},
-               {"step", "plan_step"},
-               {"evaluate", "plan_evaluate"},
-               {"save", "plan_save"},
-               {"sequence_step", "plan_sequence_step"},
-               {"attention_forward", "plan_attention_forward"},
-               {"attention_backward", "plan_attention_backward"}};
+               {"save", "plan_save"}},
+      train[] = {{"step", "plan_step"},
+                 {"evaluate", "plan_evaluate"},
+                 {"sequence_step", "plan_sequence_step"},
+                 {"attention_forward", "plan_attention_forward"},
+                 {"attention_backward", "plan_attention_backward"}},
+      infer[] = {{"lengths", "plan_lengths"},
+                 {"length_count", "(int)(sizeof plan_lengths / sizeof *plan_lengths)"},
+                 {"new_tokens", "PLAN_NEW_TOKENS + 1"},
+                 {"prompt", "plan_prompt"},
+                 {"token", "plan_token"},
+                 {"logits", "plan_logits"}};
+    const bool infers = e->draft->program->infer.lengths > 0;
     for (int i = 0; i < countof(row); i++)
         add_field(e, row[i].name, "%s%s%s",
                   row[i].heads && e->draft->shape.head_chunks > 1 ? all_heads_text(row[i].keys)
                                                                   : row[i].value,
                   row[i].split && e->draft->choice.tensor ? " * PLAN_TENSOR" : "",
                   row[i].keys && e->draft->shape.key_copies > 1 ? " / PLAN_KEY_COPIES" : "");
+    for (int i = 0; i < countof(train) && !infers; i++)
+        add_field(e, train[i].name, "%s", train[i].value);
+    for (int i = 0; i < countof(infer) && infers; i++)
+        add_field(e, infer[i].name, "%s", infer[i].value);
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
     if (e->draft->choice.tensor)
@@ -983,7 +1014,8 @@ static void emit_pairs(Emit *e)
 {
     text_add(e->out, "/* ---- a rank's tokens and pairs ---- */\n\n");
     placement_emit_c(e->arena, &e->draft->choice, e->out);
-    partition_emit_c(e->draft->partition, e->out);
+    partition_emit_c(e->draft->partition,
+                     e->draft->program->infer.lengths ? "plan_lengths[plan_length]" : NULL, e->out);
     emit_host_masks(e);
     if (device(e))
         emit_kernels(e);

@@ -423,6 +423,8 @@ static void emit_block(Emit *e, const Flow *f, const Block *b, int at)
     emit_variables(&p, EL_INT);
     emit_variables(&p, EL_BYTE);
     emit_ops(&p);
+    if (f->step->program->infer.lengths && mentions(&body, "layer"))
+        emit_line(e, "(void)layer; /* values without an offset of their own for each layer */");
     emit_line(e, "return BURST_OK;");
     e->out = out;
     e->indent = 0;
@@ -491,6 +493,8 @@ void emit_step_blocks(Emit *e)
     for (int b = 0; b < BLOCK_EMBED_BACK && step_kinds(f->step) > 1; b++)
         if (block_of_layer(b) && block_kind(b) == 0 && f->step->block[b].ops.n)
             emit_by_kind(e, f->step, b);
+    if (f->step->forward)
+        return;
     Flow evaluation = *f;
     evaluation.step = step_evaluation(e->arena, f->step);
     emit_block(e, &evaluation, &evaluation.step->block[BLOCK_HEAD], EVALUATION);
@@ -523,6 +527,9 @@ static const char *layer_argument(const Block *b, int at)
     return at == BLOCK_HEAD ? "PLAN_LAYERS" : "0";
 }
 
+/* The step of an evaluation has a head of its own. */
+static bool is_evaluation(const Step *s) { return s->forward && !s->program->infer.lengths; }
+
 /* indent: of the body of a loop without braces. */
 static void emit_block_call(Emit *e, const Step *s, int block, const char *indent, const char *layer,
                             const char *visit)
@@ -530,7 +537,7 @@ static void emit_block_call(Emit *e, const Step *s, int block, const char *inden
     const bool by_kind = step_kinds(s) > 1 && block_of_layer(block);
     const char *function = by_kind ? phase_function(e->arena, block)
                                    : block_function(e->arena, &s->block[block]);
-    const unsigned takes = e->takes[block == BLOCK_HEAD && s->forward ? EVALUATION : block];
+    const unsigned takes = e->takes[block == BLOCK_HEAD && is_evaluation(s) ? EVALUATION : block];
     const bool of_layer = takes & 1, of_visit = takes & 2;
     emit_line(e, "%sBURST_TRY(%s(c, s%s%s%s%s));", indent, function, of_layer ? ", " : "",
               of_layer ? layer : "", of_visit ? ", " : "", of_visit ? visit : "");
@@ -590,7 +597,8 @@ void emit_step_sequence(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
     emit_blocks(e, s, "plan_sequence", 0, BLOCK_MOMENTUM);
-    emit_blocks(e, step_evaluation(e->arena, s), "plan_sequence_loss", 0, BLOCK_HEAD + 1);
+    if (!s->forward)
+        emit_blocks(e, step_evaluation(e->arena, s), "plan_sequence_loss", 0, BLOCK_HEAD + 1);
     if (s->block[BLOCK_MATRICES].ops.n)
         emit_blocks(e, s, "plan_muon", BLOCK_MOMENTUM, BLOCK_DONE);
 }

@@ -164,6 +164,9 @@ void emit_predicted(Emit *e)
     text_add(e->out, " * predicted: ");
     if (!cost_is_of_program(e->draft->program))
         text_add(e->out, "no time, as the cluster's rates are those of GPUs and this is C for CPUs");
+    else if (isfinite(c->step) && e->draft->program->infer.lengths)
+        text_printf(e->out, "first token after %.3f s, each further one %.4f s", c->step,
+                    cost_continued(e->draft));
     else if (isfinite(c->step))
         text_printf(e->out, "%.3f s a step, %.1f %% of it waiting for transfers, %s", c->step,
                     c->step > 0 ? 100 * c->exposed / c->step : 0,

@@ -6,6 +6,15 @@
 #include "ir/layout.h"
 #include "ir/model.h"
 
+/* A program that continues prompts, instead of training. */
+enum { MOST_LENGTHS = 16 };
+typedef struct Infer {
+    int lengths; /* 0: the program trains */
+    int64_t
+        length[MOST_LENGTHS]; /* of prompts, rising: each has a plan; the last is the program's sequence */
+    int64_t tokens; /* most that continue a prompt */
+    Span span;
+} Infer;
 struct SchedText;
 typedef struct Program {
     const char *topo_path, *model_path;
@@ -25,6 +34,7 @@ typedef struct Program {
     const int *layer_mask; /* [layers] index into masks */
     Layout layout;
     Train train;
+    Infer infer;
     /* Attention alone, called from another program. The model has one layer per mask, and no widths but
      * attention's. */
     bool library;

@@ -56,6 +56,8 @@ void mask_text(const Expr *e, const Table *tables, Text *out);
 void print_mask(const Program *p, int mask, Text *out);
 /* -Wempty-mask, -Wempty-rows, if certain; -Wone-document */
 void mask_warn(Diags *d, const Program *p);
+/* In a program that infers, refuses masks that may show a query a later key. */
+bool mask_check_later(Diags *d, const Program *p);
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template

@@ -190,3 +190,48 @@ void mask_warn(Diags *d, const Program *p)
         arena_free(scratch);
     }
 }
+
+/* ---- later keys ---- */
+
+static bool later_in(Rows *r, int64_t q, int64_t q_last, int64_t k, int64_t k_last)
+{
+    const int cover = r->left < 0 ? BURST_FULL : verdict(r, r->mask, q, q_last, k, k_last);
+    if (cover != BURST_PARTIAL || (q == q_last && k == k_last))
+        return cover != BURST_EMPTY;
+    if (q_last - q > k_last - k) {
+        const int64_t middle = q + (q_last - q) / 2;
+        return later_in(r, q, middle, k, k_last) || later_in(r, middle + 1, q_last, k, k_last);
+    }
+    const int64_t middle = k + (k_last - k) / 2;
+    return later_in(r, q, q_last, k, middle) || later_in(r, q, q_last, middle + 1, k_last);
+}
+
+/* Of the tokens first to last. */
+static bool later_among(Rows *r, int64_t first, int64_t last)
+{
+    const int64_t middle = first + (last - first) / 2;
+    if (first == last)
+        return false;
+    return later_in(r, first, middle, middle + 1, last) || later_among(r, first, middle) ||
+           later_among(r, middle + 1, last);
+}
+
+bool mask_check_later(Diags *d, const Program *p)
+{
+    bool none = true;
+    for (int i = 0; i < p->mask_count && p->infer.lengths; i++) {
+        Arena *scratch = arena_new();
+        Rows r = {.mask = mask_lower(scratch, p->masks[i].expr, NULL),
+                  .sequence = p->sequence,
+                  .left = 16 * p->sequence + VERDICTS};
+        if (later_among(&r, 0, p->sequence - 1)) {
+            diag_error(d, p->masks[i].span,
+                       "mask '%s' may show a query keys after it, which are not there yet when a prompt is "
+                       "continued; `--evaluate` of a program that trains computes its loss",
+                       p->masks[i].text);
+            none = false;
+        }
+        arena_free(scratch);
+    }
+    return none;
+}

@@ -45,6 +45,11 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
 /* As search(), also if `tensor` is open, and if the layout does not mention offload. The plan's program then
  * has both. */
 Found search_open(Arena *a, Diags *d, const Program *p);
+/* ---- search/lengths.c ---- */
+/* Proves the plans of all lengths of prompts but the longest, which is the plan itself. first: seconds until
+ * their first token. False after an error. */
+bool search_lengths(Arena *a, Diags *d, const Plan *plan, double first[MOST_LENGTHS]);
+
 /* ---- search/batches.c: --explain's table of partitions over drawn batches; "" without drawn batches
  * ---- */
 const char *search_batches(Arena *a, const Found *f);

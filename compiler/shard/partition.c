@@ -198,21 +198,24 @@ static int64_t marked_number(const Partition *p, char mark)
     }
 }
 
-static void put_mark(const Partition *p, char mark, bool comment, Text *out)
+static void put_mark(const Partition *p, char mark, bool comment, const char *sequence, Text *out)
 {
     for (int i = 0; i < countof(marks); i++)
         if (marks[i].mark == mark) {
             text_add(out, p->before ? marks[i].shared : marks[i].equal);
             return;
         }
-    text_printf(out, comment ? "%" PRId64 : "INT64_C(%" PRId64 ")", marked_number(p, mark));
+    if (mark == 'N' && sequence)
+        text_add(out, sequence);
+    else
+        text_printf(out, comment ? "%" PRId64 : "INT64_C(%" PRId64 ")", marked_number(p, mark));
 }
 
-static void put_filled(const Partition *p, const char *text, bool comment, Text *out)
+static void put_filled(const Partition *p, const char *text, bool comment, const char *sequence, Text *out)
 {
     for (const char *s = text; *s; s++)
         if (s[0] == '$')
-            put_mark(p, *++s, comment, out);
+            put_mark(p, *++s, comment, sequence, out);
         else
             text_add_n(out, s, 1);
 }
@@ -246,13 +249,13 @@ static void emit_shares(const Partition *p, Text *out)
     text_free(&share);
 }
 
-void partition_emit_c(const Partition *p, Text *out)
+void partition_emit_c(const Partition *p, const char *sequence, Text *out)
 {
     const bool deals = p->kind == PART_BALANCED || (p->kind == PART_STRIPED && p->before);
     const KindText *k = &kind_text[deals ? PART_BLOCKS : p->kind];
     text_printf(out, "/* partition %s of %" PRId64 " tokens over %d chunk%s: ", partition_names[p->kind],
                 p->sequence, p->ranks, plural(p->ranks));
-    put_filled(p, k->comment, true, out);
+    put_filled(p, k->comment, true, NULL, out);
     text_add(out, p->before ? ", in proportion to shares" : "");
     text_add(out, p->kind == PART_BALANCED ? ", before the first batch; each batch deals its runs anew. */\n"
                                            : ". */\n");
@@ -260,5 +263,5 @@ void partition_emit_c(const Partition *p, Text *out)
         text_add(out, cut_text);
     if (p->before)
         emit_shares(p, out);
-    put_filled(p, k->code, false, out);
+    put_filled(p, k->code, false, sequence, out);
 }

@@ -25,8 +25,9 @@ const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, i
 const Partition *partition_of_batch(Arena *a, const Program *p, const Partition *plan, MaskMap **masks);
 void print_partition(const Partition *p, Text *out);
 /* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int chunk)`,
- * closed forms whose length does not depend on ranks or tokens. */
-void partition_emit_c(const Partition *p, Text *out);
+ * closed forms whose length does not depend on ranks or tokens. sequence: the expression for the tokens;
+ * NULL: their number. */
+void partition_emit_c(const Partition *p, const char *sequence, Text *out);
 
 /* ---- pair_counts.c: the work of pairs of chunks, cached per partition ---- */
 typedef struct PairCounts PairCounts;

@@ -282,6 +282,7 @@ static int64_t dim_size(const Step *s, Dim d)
     switch (d) {
     case DIM_TOKENS: return s->tokens;
     case DIM_ALL_TOKENS: return s->all_tokens;
+    case DIM_CACHE: return step_cache_tokens(s);
     case DIM_CHUNK: return s->chunk;
     case DIM_TAIL: return s->tail;
     default: return model_dim(&s->program->model, &s->shape, s->shape.chunk, d);
@@ -466,7 +467,7 @@ static void print_value(const Value *v, Text *out)
 {
     static const char *const element[] = {"activation", "fp32", "int32", "bytes"};
     static const char *const kind[] = {"input", "activation", "gradient", "weight", "sum",
-                                       "shard", "rounded",    "state",    "scratch"};
+                                       "shard", "rounded",    "cache",    "state",  "scratch"};
     const bool two = v->dim[1] != DIM_ONE;
     text_printf(out, "  %-14s %-10s %-10s %s[%s]%s%s%s", v->name, kind[v->kind], element[v->element],
                 v->all_heads ? "[chunks of heads]" : "", dim_text[v->dim[0]], two ? "[" : "",

@@ -79,7 +79,8 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
         X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") \
             X(SCAN_GATES, "2 * scan heads") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
-                X(KERNEL, "kernel")
+                X(KERNEL, "kernel") \
+            X(CACHE, "cache") /* all tokens, and those that continue a prompt */
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -102,12 +103,13 @@ typedef enum ValueKind {
     VALUE_GRADIENT,   /* of an activation */
     /* a gathered unit: one for each visit; or for each unit, from its first use in the step to the last */
     VALUE_WEIGHT,
-    VALUE_SUM,        /* gradients of a unit before their reduction: one for each visit; or for each unit */
-    VALUE_SHARD,      /* a rank's part of a unit's gradients, from their reduction to the optimizer */
+    VALUE_SUM, /* gradients of a unit before their reduction: one for each visit; or for each unit */
+    VALUE_SHARD, /* a rank's part of a unit's gradients, from their reduction to the optimizer */
     /* parameters rounded for products: from the optimizer on, until their last use in the next step */
     VALUE_ROUNDED,
-    VALUE_STATE,      /* a rank's part of parameters and moments: there from start to end */
-    VALUE_SCRATCH     /* of one operation */
+    VALUE_CACHE, /* keys and values of prompts: kept from an operation to the end */
+    VALUE_STATE, /* a rank's part of parameters and moments: there from start to end */
+    VALUE_SCRATCH /* of one operation */
 } ValueKind;
 typedef struct Value {
     const char *name;
@@ -145,6 +147,7 @@ typedef enum WorkKind {
     WORK_CLEAR,
     WORK_PRODUCT,
     WORK_LOSS,
+    WORK_NEXT, /* as LOSS, of one token */
     WORK_UPDATE,
     WORK_ATTENTION,
     WORK_COLLECTIVE,
@@ -306,6 +309,10 @@ void step_latents(Step *s);
 /* Where attention goes through chunks of queries: queries have a norm of their own and are made after
  * keys. See step/passes/tile_queries.c. */
 void step_queries(Step *s);
+/* In a program that infers, each layer's keys and values are kept, and the head has the next token in place
+ * of the loss: see step/passes/infer.c. */
+void step_infer(Step *s);
+int64_t step_cache_tokens(const Step *s); /* tokens of a rank's cache */
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of

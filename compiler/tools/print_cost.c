@@ -39,8 +39,9 @@ static void print_kind(Arena *a, const StepParts *p, const char *mask, const Lay
 {
     static const char *const name[ATTENDS] = {"forward", "backward", "of the rest"};
     for (int b = 0; b < p->attends; b++)
-        print_row(arena_printf(a, "attention %s, %s", name[b], mask), l->times[b], l->time[b].seconds,
-                  most(l->time[b].busy, p->ranks), out);
+        if (l->times[b] > 0)
+            print_row(arena_printf(a, "attention %s, %s", name[b], mask), l->times[b], l->time[b].seconds,
+                      most(l->time[b].busy, p->ranks), out);
 }
 
 /* seconds: total over all times. */
@@ -128,6 +129,20 @@ static void print_timeline(const Schedule *s, const StepParts *p, const Attentio
 
 /* ---- the whole form ---- */
 
+/* Of a program that infers: until the first token of each length, and of each further one. */
+static void print_lengths(Arena *a, const Plan *plan, const Cost *c, Text *out)
+{
+    const Infer *n = &plan_draft(plan)->program->infer;
+    double first[MOST_LENGTHS] = {0};
+    if (!n->lengths || !search_lengths(a, diags_new(a), plan, first))
+        return;
+    first[n->lengths - 1] = c->step;
+    for (int i = 0; i < n->lengths; i++)
+        text_printf(out, "prompts of %lld tokens: first token after %s\n", (long long)n->length[i],
+                    time_text(a, first[i], 6));
+    text_printf(out, "each further token: %s\n", time_text(a, cost_continued(plan_draft(plan)), 6));
+}
+
 static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)
 {
     const Cluster *cluster = &p->cluster;
@@ -162,12 +177,15 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
     print_sums(a, d->program, c, out);
     print_table(a, d, &p, c, out);
     const LayerKind *first = &p.kind[d->program->layer_mask[0]];
-    for (int backward = 0; backward < 2; backward++)
+    for (int backward = 0; backward < (d->program->infer.lengths ? 1 : 2); backward++)
         print_timeline(first->input[backward].schedule, &p, &first->time[backward], out);
     arena_free(a);
 }
 
 void print_cost(const Plan *p, const Cost *c, Text *out)
 {
+    Arena *a = arena_new();
     print_cost_draft(plan_draft(p), c, out);
+    print_lengths(a, p, c, out);
+    arena_free(a);
 }

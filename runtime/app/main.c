@@ -1,5 +1,6 @@
 /* main.c: the main of an emitted program: options, launch, and the training loop of one rank. */
 #include "app/options.h"
+#include "app/infer.h"
 #include "app/outputs.h"
 #include "base/blas.h"
 #include "base/escape.h"
@@ -95,7 +96,7 @@ static int begin(BurstCtx *c, const BurstPlan *p, const Options *o, BurstWeights
     BURST_TRY(outputs_compare(c, o));
     BURST_TRY(weights_take(c, p, w));
     BURST_TRY(open_folder(c, p, o, w, &watch->folder, done));
-    if (*done < o->steps)
+    if (*done < o->steps && !p->lengths)
         BURST_TRY(data_ready(c, p));
     BURST_TRY(evaluate_ready(c, p, o, *done));
     BURST_TRY(try_outputs(c, p, o, watch, *done));
@@ -255,6 +256,8 @@ static int run_with(BurstCtx *c, const BurstPlan *p, const Options *o, void *sta
     Watch watch = {.show.metrics.fd = -1, .folder.lock = -1};
     int64_t done = 0;
     int status = begin(c, p, o, &w, &watch, &done);
+    if (status == BURST_OK && p->lengths)
+        return infer(c, p, o, state, &w);
     if (status == BURST_OK)
         status = start(c, p, o, &watch, state, &w, done);
     if (status == BURST_OK)

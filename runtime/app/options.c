@@ -58,6 +58,9 @@ static const Row rows[] = {
     {"--trace", PATH, "FILE", AT(trace),
      "write a timeline of the second step (for Perfetto) and print a table of its parts"},
     {"--trace-steps", COUNT, "N", AT(trace_steps), "trace N steps, starting with the second (default 1)"},
+    {"--prompts", PATH, "FILE", AT(prompts),
+     "read prompts from this file, one object of JSON a line (default: standard input)"},
+    {"--tokens", COUNT, "N", AT(new_tokens), "continue a prompt by at most N tokens (default: the plan's)"},
     {"--quiet", FLAG, "", AT(quiet), "print no progress lines"},
     {"--help", FLAG, "", AT(help), "print this help; so does -h"},
     {"--version", FLAG, "", AT(version), "print what this program was generated from"},
@@ -65,14 +68,30 @@ static const Row rows[] = {
 #undef AT
 enum { ROWS = sizeof rows / sizeof *rows };
 
+/* Whether a program that infers has the option, or one that trains. */
+static bool is_of(const Row *row, bool infers)
+{
+    static const char *const both[] = {"--weights",   "--plan-masks", "--plan-rope", "--seed",   "--timeout",
+                                       "--transport", "--share-gpus", "--help",      "--version"},
+                             *const infer[] = {"--prompts", "--tokens"};
+    bool shared = false, own = false;
+    for (size_t i = 0; i < sizeof both / sizeof *both; i++)
+        shared = shared || strcmp(row->name, both[i]) == 0;
+    for (size_t i = 0; i < sizeof infer / sizeof *infer; i++)
+        own = own || strcmp(row->name, infer[i]) == 0;
+    return shared || own == infers;
+}
+
 void options_help(const BurstPlan *p, const char *program)
 {
-    print_shown(stdout, "%s trains the model of %s", program, p->source);
+    print_shown(stdout, "%s %s the model of %s", program, p->lengths ? "continues prompts with" : "trains",
+                p->source);
     printf("\non %d rank%s. Run it directly to start all ranks, or launch it with mpirun -n %d,\nsrun -n %d, "
            "or torchrun --no-python.\n\n",
            p->world, plural(p->world), p->world, p->world);
     for (int i = 0; i < ROWS; i++)
-        printf("  %-17s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
+        if (is_of(&rows[i], p->lengths != NULL))
+            printf("  %-17s %-14s %s\n", rows[i].name, rows[i].value, rows[i].help);
     printf("\nExit codes: 0 success, 1 failure (see stderr), 2 usage error, 3 no device.\n");
 }
 
@@ -294,6 +313,14 @@ int options_read(Options *o, const BurstPlan *p, int argc, char **argv, char *te
     bool seen[ROWS] = {false};
     for (int i = 1; i < argc; i++)
         BURST_TRY(read_option(o, seen, argc, argv, &i, text, size));
+    for (int i = 0; i < ROWS; i++)
+        if (seen[i] && !is_of(&rows[i], p->lengths != NULL))
+            return usage(text, size, "%s applies only to a program that %s; remove it", rows[i].name,
+                         p->lengths ? "trains, and this one continues prompts"
+                                    : "continues prompts (`infer`)");
+    if (o->new_tokens > p->new_tokens)
+        return usage(text, size, "--tokens is %lld, and the plan has memory for %lld",
+                     (long long)o->new_tokens, (long long)p->new_tokens);
     BURST_TRY(find_files(o, t, text, size));
     BURST_TRY(check_needs(o, seen, text, size));
     if (o->transport && !p->on_gpu)

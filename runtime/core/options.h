@@ -10,6 +10,8 @@ typedef struct Options {
     const char *data, *metrics, *checkpoint, *resume_file, *trace, *transport, *weights, *export_dir;
     const char *dtype; /* "bf16", "f32"; NULL: not given */
     const char *raw;   /* "2", "4"; NULL: not given */
+    const char *prompts; /* file of prompts; NULL: standard input */
+    int64_t new_tokens;  /* most that continue a prompt; 0: as many as the plan has */
     const char *evaluate_file;               /* NULL: the plan's */
     const BurstDataFile *files, *evaluation; /* [file_count] training files; validation file, NULL: none */
     int file_count, export_dtype;

@@ -147,6 +147,8 @@ int burst_sum_copies(BurstCtx *c, int unit, float *shard)
 
 static int kinds_taken(const BurstPlan *p)
 {
+    if (p->lengths)
+        return 1; /* parameters alone */
     return p->places_gradients ? KINDS - 1 : KINDS;
 }
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 22 /* raised when programs emitted by an older burstc no longer fit */
+#define BURST_RT_ABI 23 /* raised when programs emitted by an older burstc no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -203,6 +203,17 @@ typedef struct BurstPlan {
      * = 1 / counted tokens. */
     int (*sequence_step)(BurstCtx *c, void *state, BurstWeights *w, const BurstBatch *b, double scale,
                          double *loss_sum);
+    /* A program that infers has these in place of `step`: lengths of prompts, rising; most tokens that
+     * continue one. */
+    const int64_t *lengths;
+    int length_count;
+    int64_t new_tokens;
+    /* Takes a prompt of n tokens, which lengths[length] holds, and the token after it; own: [max_tokens]. */
+    int (*prompt)(BurstCtx *c, void *state, int length, const int32_t *token, int64_t n, int32_t *own,
+                  int32_t *next);
+    int (*token)(BurstCtx *c, void *state, int32_t token,
+                 int32_t *next); /* the next one after another token */
+    int (*logits)(BurstCtx *c, void *state, float **logits); /* [vocab], of the last of either; not twice */
     /* Attention alone, for tests and benchmarks: mask m; q, o, d_o, dq [H][n][d]; k, v, dk, dv [Hk][n][d]. */
     int (*attention_forward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q,
                              const float *k, const float *v, float *o, float *lse);

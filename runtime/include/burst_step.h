@@ -332,6 +332,11 @@ int burst_op_evaluate(BurstExec *e, int64_t n, int hidden, int vocab, int64_t ti
                       double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
                       const int32_t *label, const float *weight, double *loss, void *scratch);
 
+/* The token with the greatest logit of x's row, the first of equal ones; scratch: [vocab] floats, its logits.
+ * row -1: nothing. */
+int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
+                  double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch);
+
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
 /* all [ranks * each][width] = the ranks' own [each][width]. The last rank may have fewer tokens; the rest of
  * its rows is undefined. */

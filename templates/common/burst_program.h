@@ -40,6 +40,22 @@ static int plan_chunk_of(int rank);
 static int plan_group_of(int rank);
 static int plan_rank_of(int group, int chunk);
 
+#ifdef PLAN_INFER
+/* The running prompt. */
+typedef struct PlanInfer {
+    bool decodes;        /* a token after it is running */
+    int64_t prompt;      /* its tokens */
+    int64_t rows;        /* this rank's of its length, which are kept first */
+    int64_t more;        /* tokens that followed, before the running one */
+    int64_t last;        /* the rank's own token whose logits are needed; -1: another rank's */
+    int32_t next;        /* the token with the greatest */
+    BurstPosition at[1]; /* of the running token */
+    int32_t token[1];
+    const BurstAct *k, *v; /* what the running layer keeps */
+    float *parts;          /* of outputs of the running token, of all ranks */
+} PlanInfer;
+#endif
+
 enum { PLAN_PARTS = 4 };
 /* The two parts in which a token's keys and values travel. */
 #ifdef PLAN_LATENTS

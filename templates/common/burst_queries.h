@@ -92,6 +92,10 @@ static inline int plan_attention_tile(BurstCtx *c, PlanState *s, int mask, PlanT
                                       const BurstAct *k, const BurstAct *v, BurstAct *o, float *lse)
 {
     PlanOthers others;
+#ifdef PLAN_INFER
+    if (s->infer.decodes) /* its only row is in the last chunk */
+        return tile.queries < PLAN_QUERY_CHUNKS - 1 ? BURST_OK : plan_decode_attention(c, s, mask, q, o, lse);
+#endif
     plan_take_tile(s, &tile, &others);
     BURST_TRY(plan_attention(c, s, mask, q, k, v, o, lse));
     plan_put_tile(s, &others);

@@ -51,3 +51,6 @@
 #ifdef PLAN_LIBRARY
     float score_scale; /* of the call */
 #endif
+#ifdef PLAN_INFER
+    PlanInfer infer;
+#endif

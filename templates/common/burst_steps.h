@@ -8,7 +8,11 @@
 #endif
 #define PLAN_VISITS (burst_visits(PLAN_LAYERS, PLAN_GROUP_LAYERS) - 1)
 enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1 };
+#ifdef PLAN_INFER
+enum { PLAN_SEQUENCES = 2 }; /* weights last from the first on */
+#else
 enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one after the other */
+#endif
 
 /* The unit of a visit, in order of use (burst_parts.h). */
 static inline int plan_unit_at(int visit)
@@ -88,14 +92,19 @@ static inline int plan_check_copies(BurstCtx *c, PlanState *s)
 
 /* Defined by the program: forward, loss and backward of all layers. */
 static int plan_sequence(BurstCtx *c, PlanState *s);
-static int plan_sequence_loss(BurstCtx *c, PlanState *s); /* forward and loss alone */
 static int plan_alloc(BurstCtx *c, PlanState *s);    /* defined by the program: allocates its buffers */
 
 /* Defined in burst_layer_host.h or burst_layer_cuda.cuh. */
+#ifndef PLAN_INFER
+static int plan_sequence_loss(BurstCtx *c, PlanState *s); /* defined by the program: forward and loss alone */
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss);
 static int plan_end(BurstCtx *c, PlanState *s, double *loss);
+#endif
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights);
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
+#ifdef PLAN_INFER
+#include "burst_infer.h"
+#else
 
 static inline int plan_take_sequence(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
@@ -260,6 +269,8 @@ static inline int plan_evaluate(BurstCtx *c, void *state, BurstWeights *w, int64
 {
     return plan_losses(c, (PlanState *)state, w, step, false, result);
 }
+
+#endif
 
 /* ---- start ---- */
 

@@ -4,6 +4,9 @@
 
 static int plan_forward(BurstCtx *c, PlanState *s);
 static int plan_backward(BurstCtx *c, PlanState *s);
+#ifdef PLAN_INFER
+#include "burst_infer_host.h"
+#endif
 
 #if PLAN_PIECES > 1
 /* Converts between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
@@ -41,6 +44,10 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const floa
                                  const float *v, float *o, float *lse)
 {
     s->mask = mask;
+#ifdef PLAN_INFER
+    if (s->infer.decodes)
+        return plan_decode_attention(c, s, mask, q, o, lse);
+#endif
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home_keys(s, k, v));
     BURST_TRY(plan_home(s, BURST_T_O, o, lse, NULL, NULL));

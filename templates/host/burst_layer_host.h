@@ -49,7 +49,7 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 #include "burst_queries.h"
 #elif defined PLAN_LATENTS
 #include "burst_not_alone.h"
-#else
+#elif !defined PLAN_INFER
 /* ---- attention alone, for tests and benchmarks ---- */
 
 /* The live pairs of other masks are found when those attend. */
@@ -87,6 +87,7 @@ static inline int plan_attention_backward(BurstCtx *c, void *state, int mask, co
 
 /* ---- begin and end of a sequence, and of the program ---- */
 
+#ifndef PLAN_INFER
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
     (void)c;
@@ -104,6 +105,7 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss)
     *loss = s->loss[0];
     return BURST_OK;
 }
+#endif
 
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights)
 {

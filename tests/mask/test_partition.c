@@ -186,7 +186,7 @@ static void check_emitted(const Partition *p)
 {
     Text c = {0};
     text_add(&c, "#include <stdint.h>\n");
-    partition_emit_c(p, &c);
+    partition_emit_c(p, NULL, &c);
     text_add(&c, "int64_t tokens_of(int c);\nint64_t position_of(int c, int64_t i);\n"
                  "int64_t tokens_of(int c) { return plan_tokens(c); }\n"
                  "int64_t position_of(int c, int64_t i) { return plan_position(c, i); }\n");
@@ -244,11 +244,11 @@ static void emitted_c_is_quiet_and_short(void **state)
     for (PartitionKind kind = 0; kind < PART_KINDS; kind++) {
         Text small = {0}, large = {0};
         text_add(&small, "#include <stdint.h>\n");
-        partition_emit_c(partition_make(a, kind, 16, 64, 2), &small);
-        partition_emit_c(partition_make(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096), &large);
+        partition_emit_c(partition_make(a, kind, 16, 64, 2), NULL, &small);
+        partition_emit_c(partition_make(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096), NULL, &large);
         assert_true(large.n < small.n + 200);
         large.n = 0;
-        partition_emit_c(partition_shared(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096, two_kinds),
+        partition_emit_c(partition_shared(a, kind, INT64_C(1) << 20, INT64_C(1) << 40, 4096, two_kinds), NULL,
                          &large);
         assert_true(large.n < small.n + 1400);
         dlclose(compile_text(small.at, "unused_partition", "-Wall -Wextra -Werror"));

@@ -70,8 +70,9 @@ static void share_places(Flower *f, const Block *b, int op)
 bool value_has_place(const Step *s, const Value *v, int index)
 {
     const bool of_layer = v->index == INDEX_LAYER || v->index == INDEX_BOUNDARY;
-    return (of_layer && s->by_layer) || (v->saved && index >= v->saved_from) || v->index == INDEX_VISIT ||
-           v->index == INDEX_UNIT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT;
+    return (of_layer && (s->by_layer || v->kind == VALUE_CACHE)) || (v->saved && index >= v->saved_from) ||
+           v->index == INDEX_VISIT || v->index == INDEX_UNIT || v->index == INDEX_CHUNK ||
+           v->index == INDEX_SLOT;
 }
 
 static Item *item_for(Flower *f, int value, int index)
@@ -232,11 +233,14 @@ static int forward_end(const Flow *f)
 }
 
 /* Parameters and moments are in use throughout; rounded parameters in forward, so that evaluation leaves them
- * for the next step, and at the end of a step. If ranks copy from each other's memory when they wait, shards
- * stay in use, since another rank may wait late. */
+ * for the next step, and at the end of a step. Caches are in use throughout. If ranks copy from each other's
+ * memory when they wait, shards stay in use, since another rank may wait late. */
 static void mark_ends(Flower *f)
 {
     const bool stay = f->step->program->target->copies_at_wait;
+    for (int v = 0; v < f->step->values.n; v++)
+        for (int l = 0; f->step->values.at[v].kind == VALUE_CACHE && l < f->step->program->model.layers; l++)
+            mark_live(f, item_for(f, v, l), 0, f->flow->ops - 1);
     for (int v = 0; v < f->step->values.n; v++) {
         const ValueKind kind = f->step->values.at[v].kind;
         for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {

@@ -65,7 +65,8 @@ Use value_use(const Value *v)
     static const Use of[] = {
         [VALUE_INPUT] = USE_ACTIVE,   [VALUE_ACTIVATION] = USE_ACTIVE, [VALUE_GRADIENT] = USE_GRADIENT,
         [VALUE_WEIGHT] = USE_WEIGHT,  [VALUE_SUM] = USE_SUM,           [VALUE_SHARD] = USE_SUM,
-        [VALUE_ROUNDED] = USE_WEIGHT, [VALUE_STATE] = USE_STATE,       [VALUE_SCRATCH] = USE_SCRATCH};
+        [VALUE_ROUNDED] = USE_WEIGHT, [VALUE_CACHE] = USE_SAVED,       [VALUE_STATE] = USE_STATE,
+        [VALUE_SCRATCH] = USE_SCRATCH};
     return v->saved ? USE_SAVED : of[v->kind];
 }
 

@@ -238,6 +238,8 @@ static void loss_gradient(Step *s)
 
 void step_backward(Step *s)
 {
+    if (s->forward)
+        return;
     if (s->program->model.experts.experts)
         step_add_value(s, (Value){.name = "expert_rows",
                                   .kind = VALUE_GRADIENT,

@@ -50,7 +50,8 @@ static void add_target_scratch(Step *s)
         widest_norm = norms[i] > widest_norm ? norms[i] : widest_norm;
     const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
                                 : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
-    add_scratch(s, "loss_scratch", DIM_ONE, loss, KINDS(OP_LOSS));
+    add_scratch(s, "loss_scratch", DIM_ONE, s->forward ? 0 : loss, KINDS(OP_LOSS));
+    add_scratch(s, "next_scratch", DIM_ONE, s->forward ? (int64_t)m->vocab * 4 : 0, KINDS(OP_NEXT));
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KINDS(OP_NORM_BACK));
     if (m->experts.experts && device)
@@ -71,7 +72,8 @@ static void add_target_scratch(Step *s)
 
 static void save(Step *s, const StepInput *in)
 {
-    step_save(s, saving_of(in->choice));
+    if (!s->forward)
+        step_save(s, saving_of(in->choice));
 }
 
 static void tile_tokens(Step *s, const StepInput *in)
@@ -97,8 +99,16 @@ static void weights(Step *s, const StepInput *in)
     step_weights(s, in->choice->sharding, in->choice->bf16_gradients);
 }
 
+/* Of each rank, a head's output and log-sum-exp, from the keys' cache to attention. */
+static int64_t decode_bytes(const Step *s)
+{
+    const int64_t row = (int64_t)s->shape.rank.heads * (s->program->model.value_dim + 1);
+    return s->forward ? s->choice.ranks * row * (int64_t)sizeof(float) : 0;
+}
+
 static void scratch(Step *s, const StepInput *in)
 {
+    add_scratch(s, "decode_scratch", DIM_ONE, decode_bytes(s), KINDS(OP_CACHE, OP_ATTENTION));
     add_scratch(s, "attention_scratch", DIM_ONE, in->attention,
                 KINDS(OP_ATTENTION, OP_ATTENTION_BACK, OP_ATTENTION_REST));
     add_scratch(s, "attention_keys", DIM_KEY, in->keys, KINDS(OP_ATTENTION, OP_ATTENTION_BACK));
@@ -113,7 +123,9 @@ static Step *begin(Arena *a, const StepInput *in)
     const Shape shape = shape_of(in->program, c);
     Step *s = step_model(a, in->program, &shape, in->partition, in->units);
     s->choice = *c;
-    s->sequences = (int)(in->program->train.batch / c->data);
+    s->forward = in->program->infer.lengths > 0;
+    /* what lasts from one prompt to the next does so after the first */
+    s->sequences = s->forward ? 2 : (int)(in->program->train.batch / c->data);
     s->offload_layers = c->offload_layers ? c->offload_layers : s->offload_layers;
     s->group = saving_group(saving_of(c));
     s->by_tokens = c->token_chunks > 1;
@@ -133,6 +145,7 @@ static const struct {
     {"tensor_parallel", step_tensor, NULL},
     {"latents", step_latents, NULL},
     {"tile_queries", step_queries, NULL},
+    {"infer", step_infer, NULL},
     {"backward", step_backward, NULL},
     {"recompute", NULL, save},
     {"tile_heads", step_heads, NULL},

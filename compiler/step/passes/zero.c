@@ -101,7 +101,7 @@ static void use_unit(const Weights *w, Block *b)
 {
     for (int i = 0; i < b->ops.n; i++) {
         Op *o = &b->ops.at[i];
-        const bool tied = o->kind == OP_LOSS && w->step->program->model.tied;
+        const bool tied = (o->kind == OP_LOSS || o->kind == OP_NEXT) && w->step->program->model.tied;
         o->embedding = tied;
         if (reads_weight(o))
             op_read(o, tied ? w->tied : w->weight, 0);
@@ -132,6 +132,8 @@ static bool has_gradients(const Block *b)
 static void tie_head(const Weights *w)
 {
     Block *b = &w->step->block[BLOCK_HEAD];
+    if (w->step->forward)
+        return; /* its weights last */
     const int loss = op_first(b, OP_LOSS);
     if (!w->sums_last)
         op_insert(w->step, b, loop_end(w->step, b, loss), reduce(w, w->tied_sum, true, false));
@@ -196,9 +198,12 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
                  .bf16 = bf16,
                  .gathered = -1};
     const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
-    add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
-    add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
-    w.shard = add_value(s, "grad_shard", VALUE_SHARD, DIM_SHARD, bf16 ? EL_ACTIVATION : EL_FLOAT, INDEX_UNIT);
+    if (!s->forward) {
+        add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+        add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+        w.shard = add_value(s, "grad_shard", VALUE_SHARD, DIM_SHARD, bf16 ? EL_ACTIVATION : EL_FLOAT,
+                            INDEX_UNIT);
+    }
     if (step_copies_params(s))
         w.gathered = add_value(s, step_param(s), VALUE_ROUNDED, DIM_SHARD, EL_ACTIVATION, INDEX_UNIT);
     if (w.alone) {
@@ -208,7 +213,7 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
         w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION,
                                       w.weights_last ? INDEX_UNIT : INDEX_VISIT);
     }
-    if (alone && w.sums_last)
+    if ((alone && w.sums_last) || s->forward)
         return w;
     w.sum = w.tied_sum = add_value(s, "grad", VALUE_SUM, DIM_UNIT, EL_FLOAT,
                                    w.sums_last ? INDEX_UNIT : INDEX_VISIT);
@@ -227,6 +232,8 @@ void step_weights(Step *s, Sharding sharding, bool bf16)
             visit_block(&w, i);
     if (!w.alone)
         op_insert(s, &s->block[BLOCK_EMBED], 0, gather(&w, w.weight, 0, false));
+    if (s->forward)
+        return;
     Op o = op_make(OP_OPTIMIZER);
     o.when = WHEN_LAST;
     op_read(&o, w.shard, 0);

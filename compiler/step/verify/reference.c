@@ -13,6 +13,8 @@ static const Rule rules[] = {
     {.of = OP_LAYOUT, .kind = OP_LAYOUT, .read = "x0", .write = "y0"},
     {.of = OP_JOIN, .kind = OP_JOIN, .read = "x0x1", .write = "y0"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2x3", .write = "y0y1", .weight = true},
+    {.of = OP_CACHE, .kind = OP_CACHE, .read = "x0x1", .write = "y0y1"},
+    {.of = OP_NEXT, .kind = OP_NEXT, .read = "x0", .write = "", .weight = true},
     {.of = OP_KEEP, .kind = OP_KEEP, .read = "x0x1", .write = "y0y1"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION_REST, .read = "x0x1x2k0k1", .write = "y0y1"},
     {.of = OP_SINK, .kind = OP_SINK, .read = "x0x1", .write = "y0", .weight = true},
@@ -244,7 +246,8 @@ typedef struct Def { int made, output; bool there; } Def;
 static void add_made(Machine *m, const Op *o, int block, int layer, int unit, Def *def)
 {
     Made x = {.op = o, .block = block, .unit = unit};
-    x.weights = op_work_kind(o->kind) == WORK_LOSS && m->step->program->model.tied ? 0 : unit;
+    const WorkKind work = op_work_kind(o->kind);
+    x.weights = (work == WORK_LOSS || work == WORK_NEXT) && m->step->program->model.tied ? 0 : unit;
     x.tensor = op_tensor(m->step, o, &m->step->block[block]);
     uint64_t all = number(o->kind, x.tensor ? (uint64_t)x.tensor->offset : 0, (uint64_t)unit);
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++) {

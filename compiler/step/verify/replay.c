@@ -274,7 +274,7 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
     }
     if ((*word && x && !absent(x, word)) || sum != wants_sum)
         reject(m, STEP_VALUES, "it does not write all that it makes");
-    if (d->at->op->kind == OP_EVALUATE)
+    if (d->at->op->kind == OP_EVALUATE || d->at->op->kind == OP_NEXT)
         m->losses += chunk_number(1, op_chunk(m->step, d->at), op_chunks(m->step, d->at->op));
     for (int i = 0; i < d->writes && !m->failed; i++) {
         if (one_layout(m, x->op->kind) && out[i].chunk < 0)
@@ -730,6 +730,20 @@ static void run(Machine *m, int t)
         reject(m, STEP_VALUES, "it does not have the operands of its kind");
 }
 
+/* A layer's keys and values of the last prompt are there for the tokens that follow. */
+static void check_cache(Machine *m, const Made *x)
+{
+    for (int i = 0; i < OUTS && x->op->write[i].value >= 0 && !m->failed; i++) {
+        const int v = x->op->write[i].value, layer = x->unit - 1;
+        if (m->step->values.at[v].kind != VALUE_CACHE)
+            continue;
+        const Place p = place_at(m, v, layer);
+        const Record *other, *r = m->failed ? NULL : held(m, p.item, &other);
+        if (!m->failed && (!r || r->number != x->y[i]))
+            reject(m, STEP_VALUES, "%s[%d] is not kept", name_of(m, v), layer);
+    }
+}
+
 static void run_all(Machine *m)
 {
     for (int u = 0; u < m->layers + 2; u++)
@@ -748,6 +762,9 @@ static void run_all(Machine *m)
         reject(m, STEP_STREAMS, "compute has not waited for %s", op_text(m, m->under.at[m->under.n - 1].op));
     for (int u = 0; u < m->layers + 2 && !m->failed; u++)
         check_state(m, u, !m->step->forward);
+    for (const Made *x = m->made.at; x < m->made.at + m->made.n && !m->failed; x++)
+        if (x->op->kind == OP_CACHE)
+            check_cache(m, x);
 }
 
 bool step_verify(Arena *a, Diags *d, const Flow *f)

@@ -220,3 +220,20 @@ int burst_op_evaluate(BurstExec *e, int64_t n, int hidden, int vocab, int64_t ti
     }
     return BURST_OK;
 }
+
+int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
+                  double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch)
+{
+    float *logits = (float *)scratch;
+    if (row < 0)
+        return BURST_OK;
+    BURST_TRY(burst_op_linear(e, 1, hidden, vocab, 1, x + row * hidden, w, NULL, logits));
+    if (tensors > 1)
+        add_bias(1, vocab, (float)bias_scale, w + (int64_t)vocab * hidden, logits);
+    if (softcap > 0)
+        cap_logits(vocab, (float)softcap, logits);
+    *next = 0;
+    for (int i = 1; i < vocab; i++)
+        *next = logits[i] > logits[*next] ? i : *next;
+    return BURST_OK;
+}

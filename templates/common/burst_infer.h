@@ -1,0 +1,78 @@
+/* burst_infer.h: the entry points of a program that infers: a prompt, and one more token. */
+#ifndef BURST_INFER_H
+#define BURST_INFER_H
+
+/* The tokens that this rank owns of the running sequence, which has n of its chunk's. */
+static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
+{
+    const BurstOwn own = burst_own_tokens(&burst_plan, burst_rank(c), s->n);
+    s->own = own.tokens;
+    s->each = own.each;
+    return own;
+}
+
+/* Runs the list; *next: the token after the sequence's last, on all ranks. */
+static inline int plan_run_infer(BurstCtx *c, PlanState *s, int32_t *next)
+{
+    double value;
+    BURST_TRY(plan_sequence(c, s));
+    s->sequence = 1; /* weights are there from now on */
+    value = s->infer.last < 0 ? 0 : s->infer.next;
+    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, PLAN_WORLD}, &value, 1));
+    *next = (int32_t)value;
+    return BURST_OK;
+}
+
+/* Takes a prompt of n tokens, which the length holds. own: storage for this rank's tokens. */
+static inline int plan_prompt(BurstCtx *c, void *state, int length, const int32_t *token, int64_t n,
+                              int32_t *own, int32_t *next)
+{
+    PlanState *s = (PlanState *)state;
+    PlanInfer *f = &s->infer;
+    plan_length = length;
+    BURST_TRY(plan_chunks(c, s));
+    BURST_TRY(plan_ready(c, s, NULL));
+    BURST_TRY(plan_live(c, s, NULL));
+    const BurstOwn mine = plan_owned(c, s);
+    *f = (PlanInfer){.prompt = n, .rows = s->n, .last = -1};
+    for (int64_t i = 0; i < mine.tokens; i++) {
+        const int64_t position = s->chunk[s->me].position[mine.first + i];
+        own[i] = position < n ? token[position] : 0;
+        f->last = position == n - 1 ? i : f->last;
+    }
+    s->token = own;
+    return plan_run_infer(c, s, next);
+}
+
+/* Continues by a token. */
+static inline int plan_token(BurstCtx *c, void *state, int32_t token, int32_t *next)
+{
+    PlanState *s = (PlanState *)state;
+    PlanInfer *f = &s->infer;
+    if (f->more == PLAN_NEW_TOKENS)
+        return burst_fail(c, BURST_E_PLAN, "the cache holds %d tokens after a prompt", PLAN_NEW_TOKENS);
+    f->decodes = true;
+    f->at[0] = (BurstPosition)(f->prompt + f->more);
+    f->token[0] = token;
+    s->n = 1;
+    const BurstOwn mine = plan_owned(c, s);
+    s->position = f->at;
+    s->token = f->token;
+    f->last = mine.tokens > 0 && s->me == 0 ? 0 : -1; /* all ranks compute it */
+    BURST_TRY(plan_run_infer(c, s, next));
+    f->more++;
+    return BURST_OK;
+}
+
+/* Logits of the last token, on all ranks. */
+static inline int plan_logits(BurstCtx *c, void *state, float **logits)
+{
+    PlanState *s = (PlanState *)state;
+    float *at = plan_floats(s, PLAN_AT_NEXT_SCRATCH);
+    if (s->infer.last < 0)
+        memset(at, 0, PLAN_VOCAB * sizeof *at);
+    *logits = at;
+    return burst_sum_over(c, (BurstGroup){0, 1, PLAN_WORLD}, at, PLAN_VOCAB);
+}
+
+#endif

@@ -1,0 +1,133 @@
+"""Programs that infer against transformers in float64: logits of every token, and greedy tokens.
+
+    python3 run_infer.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
+
+Each case is a tiny model with random weights (run_families.py). burstc compiles it with `infer`, on 1, 2 and 4 ranks and in several
+layouts, and the program continues prompts of one token, at each length's edge and longer than windows. All logits are compared with one
+forward of transformers over the prompt and the tokens that the program chose; these must be transformers' greedy choice, or one whose logit
+is as great within the bound. A run tests some of the families and layouts, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or
+transformers is missing.
+"""
+import datetime
+import json
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import run_families  # noqa: E402
+import runner  # noqa: E402
+from runner import require  # noqa: E402
+
+LOGITS = 1e-5  # of the greatest logit, fp32 on the host against float64
+LENGTHS, TOKENS = (8, 64), 64
+PROMPTS = (1, 8, 9, 30, 64)  # tokens
+LAYOUTS = {  # ranks, layout
+    "one": (1, ""),
+    "one_chunks": (1, "token chunks 3;"),
+    "ring": (4, "context 4; schedule ring; partition zigzag; travel keys;"),
+    "two": (2, "context 2; schedule burst; partition striped; travel queries;"),
+    "ulysses": (4, "context 1; heads 4; schedule ulysses; partition contiguous;"),
+    "usp": (4, "context 2; heads 2; schedule usp; partition zigzag; travel keys;"),
+    "gather": (2, "context 2; schedule gather; partition contiguous; travel keys;"),
+    "double": (4, "context 2 x 2; schedule double_ring; partition zigzag; travel keys;"),
+    "tensor": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
+    "tensor_two": (2, "context 1; tensor 2;"),
+    "queries": (2, "context 2; schedule ring; partition zigzag; travel keys; token chunks 2, attention;"),
+}
+SEVERAL = [name for name in LAYOUTS if name != "one"]
+NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3", "glm4", "gemma2", "gemma3", "stablelm_bias", "starcoder2",
+         "cohere2", "phi2", "pythia", "deepseek_v2", "minicpm3", "granite", "smollm3", "qwen3_moe", "mixtral", "granite_code")
+TURNS = 4  # runs until every family was tested
+
+
+class Case(run_families.Case):
+    def make(self):
+        import torch
+        kind, more = self.case
+        torch.manual_seed(sum(map(ord, self.name)))
+        model, _ = self.model(kind, more)
+        for weight in model.parameters():
+            if weight.dim() == 1:
+                weight.data += 0.2 * torch.randn_like(weight)
+        model.save_pretrained(self.folder / "start")
+        if self.described:
+            import described_code
+            described_code.write(kind, self.folder / "start")
+        self.reference_model = model.double().eval()
+        self.prompts = [torch.randint(0, 256, (n,)).tolist() for n in PROMPTS]
+
+    def text(self, layout):
+        text = self.programs.imported(self.folder / "start")
+        text = re.sub(r"sequence \S+;.*\n", "", text[:text.index("train {")])
+        lengths = ", ".join(map(str, LENGTHS))
+        return text + f'layout {{ {layout} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {TOKENS}; }}\n'
+
+    def wanted(self, tokens):
+        """[len(tokens)][vocab] in float64."""
+        import torch
+        with torch.no_grad():
+            return self.reference_model(input_ids=torch.tensor([tokens])).logits[0]
+
+    def compare(self, prompt, lines, layout):
+        import torch
+        chosen, last = lines[:-1], lines[-1]
+        require(len(chosen) == TOKENS and last["tokens"] == TOKENS, f"{self.name}, {layout}: {last}, expected {TOKENS} tokens")
+        require(last["length"] == min(n for n in LENGTHS if n >= len(prompt)), f"{self.name}, {layout}: a prompt of {len(prompt)} tokens: {last}")
+        tokens = [line["token"] for line in chosen]
+        wanted = self.wanted(prompt + tokens[:-1])[len(prompt) - 1:]
+        apart = (torch.tensor([line["logits"] for line in chosen], dtype=torch.float64) - wanted).abs().max(-1).values / wanted.abs().max(-1).values
+        behind = (wanted.max(-1).values - wanted[range(TOKENS), tokens]) / wanted.abs().max(-1).values
+        require(apart.max() <= LOGITS, f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e} at token "
+                                       f"{apart.argmax()}; first {apart[0]:.2e}")
+        require(behind.max() <= LOGITS, f"{self.name}, {layout}, prompt of {len(prompt)}: token {behind.argmax()} is {behind.max():.2e} behind")
+        return apart.max().item(), int((behind > 0).sum())
+
+    def check(self, layouts):
+        self.make()
+        for name in layouts:
+            ranks, layout = LAYOUTS[name]
+            tools = self.programs.tools
+            program = tools.link(tools.emit(self.folder, f"i_{name}", emitted.topology(1, ranks), self.text(layout)))
+            asked = "".join(json.dumps({"prompt": prompt, "logits": True}) + "\n" for prompt in self.prompts)
+            (self.folder / "prompts").write_text(asked)
+            done = runner.run([program, "--prompts", self.folder / "prompts"], 300, self.programs.environment)
+            lines = [json.loads(line) for line in done.stdout.splitlines()]
+            found = [self.compare(prompt, [line for line in lines if line["prompt"] == i], name) for i, prompt in enumerate(self.prompts)]
+            print(f"{self.name}, {name}: logits of {len(PROMPTS)} prompts differ by at most {max(f[0] for f in found):.1e}, "
+                  f"{sum(f[1] for f in found)} tokens another of two equal ones", flush=True)
+
+
+def chosen(args):
+    """[(case, layouts)]: a quarter of the families, each on one rank and in two more layouts."""
+    for i, name in enumerate(NAMES):
+        if args.all or args.only:
+            if all(re.search(word, name) for word in args.only):
+                yield name, list(LAYOUTS)
+        elif i % TURNS == args.turn % TURNS:
+            at = i // TURNS + args.turn
+            yield name, ["one", *(SEVERAL[(2 * at + k) % len(SEVERAL)] for k in range(2))]
+
+
+def main():
+    options = runner.options(__doc__, "--toolchain")
+    options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts")
+    args = options.parse_args()
+    print(f"turn {args.turn}", flush=True)
+    with runner.folder(args.work) as folder:
+        try:
+            import torch  # noqa: F401
+            import transformers
+            transformers.logging.disable_progress_bar()
+        except ImportError as error:
+            print(f"not tested: {error}")
+            sys.exit(77)
+        programs = run_families.Programs(args, folder)
+        for name, layouts in chosen(args):
+            (folder / name).mkdir(exist_ok=True)
+            Case(programs, name, folder / name).check(layouts)
+
+
+if __name__ == "__main__":
+    runner.end(main)
