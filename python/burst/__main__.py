@@ -2,7 +2,7 @@
 import signal
 import sys
 
-from . import plot, tokens
+from . import generate, plot, tokens
 from .command import Parser, Wrong, shown
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -20,6 +20,7 @@ def main():
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     tokens.add_parser(commands)
     plot.add_parser(commands)
+    generate.add_parser(commands)
     words = sys.argv[1:]
     if words[:1] == ["help"]:  # as burstc has it
         words = words[1:2] + ["--help"]

@@ -30,19 +30,19 @@ def check_owned(path, is_kind):
                               "or set BURST_CACHE to a folder of your own")
 
 
-def kept(name, make):
-    """The folder `name` of the cache, with plan.so. Where it is missing, make(folder) makes it; it is whole or not there."""
+def kept(name, make, file="plan.so"):
+    """The folder `name` of the cache, with the file. Where it is missing, make(folder) makes it; it is whole or not there."""
     base = cache_folder()
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_folder(base)
     folder = base / name
-    plan = folder / "plan.so"
+    plan = folder / file
     if not os.path.lexists(plan):
         with tempfile.TemporaryDirectory(dir=base) as work:
             made = pathlib.Path(work) / "plan"
             made.mkdir(mode=0o700)
             make(made)
-            new = made / "plan.so"
+            new = made / file
             new.chmod(new.stat().st_mode & ~OTHERS_WRITE)
             try:
                 made.rename(folder)
