@@ -288,6 +288,65 @@ static void wrong_evaluations_are_rejected(void **state)
     assert_true(refused > 100);
 }
 
+/* Its step, of a program that infers: weights whole from the first prompt on, and no settings of backward. */
+static void infer(Case *c)
+{
+    Choice x = c->choice;
+    c->program.infer = (Infer){.lengths = 1, .length = {c->program.sequence}, .tokens = 1 + draw(9)};
+    x.sharding = SHARDING_ZERO1;
+    x.saving = saving_by(RECOMPUTE_FULL, 0);
+    x.optimizer = OPTIMIZER_ON_DEVICE;
+    x.offload = NULL;
+    x.head_chunks = x.offload_layers = 0;
+    x.chunk_keys = x.fetch_chunks = x.latents = x.overlap = x.bf16_gradients = false;
+    set_layout(c, x);
+}
+
+/* Without the operation at t. */
+static bool accepted_without(Case *c, int t, char **why)
+{
+    Mutant m = copy_of(c, c->flow);
+    memmove(m.op + t, m.op + t + 1, sizeof *m.op * (size_t)(--m.flow.ops - t));
+    return accepted(c, &m.flow, why);
+}
+
+/* A program that infers keeps each layer's keys and values to its end, and computes one next token. */
+static void inference_is_proved(void **state)
+{
+    (void)state;
+    int lost = 0, overwritten = 0;
+    for (int i = 0; i < 40; i++) {
+        Case *c = make_split_case(i % 2, i / 2, i % 8 == 3);
+        char *why;
+        infer(c);
+        if (!accepted(c, c->flow, &why) || !accepted(c, placed_by_layer(c), &why))
+            fail_msg("case %d: %s", i, why);
+        infer(c);
+        for (int t = 0; t < c->flow->ops; t++) {
+            const OpKind k = c->flow->op[t].op->kind;
+            if (k != OP_CACHE && k != OP_NEXT && k != OP_ATTENTION && k != OP_EMBED && k != OP_LINEAR)
+                continue;
+            if (accepted_without(c, t, &why))
+                fail_msg("case %d: it is accepted without %s", i, op_name(k));
+            lost++;
+        }
+        const Item *x = flow_item(c->flow, step_value(c->step, "x"), 0);
+        for (int j = 0; j < c->flow->items; j++) {
+            const Item *kept = &c->flow->item[j];
+            if (c->step->values.at[kept->value].kind != VALUE_CACHE)
+                continue;
+            Mutant m = copy_of(c, c->flow);
+            m.flow.item[j].offset = x->offset;
+            if (accepted(c, &m.flow, &why))
+                fail_msg("case %d: %s[%d] is accepted in the place of x", i,
+                         c->step->values.at[kept->value].name, kept->index);
+            overwritten++;
+        }
+        arena_free(c->arena);
+    }
+    assert_true(lost > 100 && overwritten > 50);
+}
+
 static Op *own_op(Case *c, Mutant *m, int t)
 {
     Op *o = NEW(c->arena, Op);
@@ -837,6 +896,7 @@ int main(void)
         cmocka_unit_test(lost_waits_are_rejected_or_harmless),
         cmocka_unit_test(wrong_mutants_are_rejected),
         cmocka_unit_test(wrong_evaluations_are_rejected),
+        cmocka_unit_test(inference_is_proved),
         cmocka_unit_test(gathers_are_awaited_one_by_one),
         cmocka_unit_test(chunks_are_fetched_ahead),
         cmocka_unit_test(queries_stay_in_their_loop),
