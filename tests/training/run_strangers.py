@@ -42,7 +42,7 @@ class Drawn:
     """A model, its layout on a few ranks, and the same model on one."""
 
     def __init__(self, seed):
-        self.seed, self.rng = seed, random.Random(seed)
+        self.seed, self.rng, self.dense, self.scans = seed, random.Random(seed), 0, 0
         r = self.rng
         self.nodes, self.tensor = r.choice([1, 1, 2]), r.choice([1, 1, 1, 2, 4])
         self.lanes = r.choice([n for n in (1, 2, 3, 4, 5, 6, 7, 8) if self.nodes * n <= 8 and self.nodes * n % self.tensor == 0])
@@ -56,6 +56,8 @@ class Drawn:
             self.draw_latents()
         if r.random() < 0.25:
             self.draw_experts()
+        if self.nodes * self.lanes == self.data and r.random() < 0.5:
+            self.draw_scans()
 
     def draw_latents(self):
         """Multi-head latent attention, mostly with latents as what travels in rings."""
@@ -80,11 +82,22 @@ class Drawn:
             shared += r.choice(["", " least 0.3;"])
         moe = f"moe {{ experts {experts}; top {top}; ffn swiglu {r.choice([8, 20])}; {shared} {score} {normalize} {r.choice(['', 'scale 2.5;'])} }}"
         ffn = re.search(r"ffn swiglu \d+;", self.shape).group()
-        layers = len(self.masks)
-        dense = sorted(r.sample(range(layers), r.randint(1, layers - 1))) if r.random() < 0.5 else None
-        if dense:  # the others have experts
-            moe += " " + ffn.replace("ffn", f"ffn layers {', '.join(map(str, dense))}:")
-        self.shape = self.shape.replace(ffn, moe)
+        self.dense = r.choice([0, r.getrandbits(4)])  # a bit for each layer without experts
+        self.shape = self.shape.replace(ffn, f"{moe} {ffn.replace('ffn', 'ffn layers @:')}")
+
+    def draw_scans(self):
+        """Recurrent layers, where a sequence is on one rank."""
+        r = self.rng
+        self.scans = r.getrandbits(4)  # a bit for each
+        self.shape += f" scan layers $: {{ heads 4; key_heads {r.choice([1, 2, 4])}; key_dim {r.choice([8, 16])}; value_dim 12; conv {r.choice([2, 3, 4])}; }}"
+
+    def shape_text(self):
+        """Of the masks' number of layers, of which kinds are drawn."""
+        layers, text = len(self.masks), self.shape
+        for mark, bits, statement in (("@", self.dense, r" ffn layers @: swiglu \d+;"), ("$", self.scans, r" scan layers \$: \{.*?\}")):
+            some = [str(i) for i in range(layers) if bits >> i & 1]
+            text = text.replace(mark, ", ".join(some)) if 0 < len(some) < layers else re.sub(statement, "", text)
+        return text
 
     def sizes(self, schedule, share):
         """What the layout says of the ranks that share a sequence."""
@@ -102,7 +115,7 @@ class Drawn:
         return " ".join(words)
 
     def text(self, layout, data):
-        lines = ['import "masks";', f"model test {{ layers {len(self.masks)}; hidden 24; head_dim 8; norm rmsnorm 1e-5; rope 10000; vocab 256; {self.shape} {self.part} }}",
+        lines = ['import "masks";', f"model test {{ layers {len(self.masks)}; hidden 24; head_dim 8; norm rmsnorm 1e-5; rope 10000; vocab 256; {self.shape_text()} {self.part} }}",
                  f"attention {{ default {self.masks[0]}; {self.more}", *[f"  layers {i}: {mask};" for i, mask in enumerate(self.masks) if i], "}",
                  f"sequence {self.sequence};", f"layout {{ {layout} }}",
                  f'train {{ data "{data}"; separator 46; steps {STEPS}; batch {self.batch}; seed 3; optimizer adamw {{ lr 5e-3; decay 0.1; clip 0.7; }} }}']

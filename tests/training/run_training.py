@@ -159,6 +159,8 @@ GRADIENTS = [
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(masks=ALTERNATING, experts=MIXED)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, masks=ALTERNATING, experts=EVERY_OTHER)),
     (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(3)", offload="activations"), Shape(masks=ALTERNATING, experts=MIXED)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, offload="activations"),
+     Shape(kv_heads=4, masks=ALTERNATING, experts=GATED + " ffn layers 0, 2: swiglu 40;")),
     (Layout("ring", "keys", "zigzag", lanes=2, offload="activations(gate_up, expert_gate_up)"), Shape(masks=ALTERNATING, experts=EVERY_OTHER)),
     (Layout("ring", "keys", "zigzag", lanes=2, recompute="save(x_mid, gate_up(2), logits(2))"), Shape(masks=ALTERNATING, experts=EVERY_OTHER)),
     (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=3, queries="keys", recompute="full(2)"), Shape(masks=ALTERNATING, experts=EVERY_OTHER)),

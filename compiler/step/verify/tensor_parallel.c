@@ -24,14 +24,16 @@ static bool has_all_tokens(const Machine *m, Operand x)
 
 static bool adds_up(OpKind k) { return k == OP_TENSOR_SCATTER || k == OP_TENSOR_ALL_REDUCE; }
 
-/* Whether nothing but gates of rows read it. */
+/* Whether nothing that computes but gates of rows reads it. */
 static bool only_gates(const Machine *m, Operand x)
 {
-    const Block *b = &m->step->block[BLOCK_FORWARD];
-    for (int i = 0; i < b->ops.n; i++)
-        for (int j = 0; j < OP_READS && b->ops.at[i].read[j].value >= 0; j++)
-            if (b->ops.at[i].read[j].value == x.value && (b->ops.at[i].kind != OP_GATE || j != 1))
-                return false;
+    for (int k = 0; k < step_kinds(m->step); k++) {
+        const Block *b = &m->step->block[BLOCK_FORWARD + k];
+        for (const Op *o = b->ops.at; o < b->ops.at + b->ops.n; o++)
+            for (int j = 0; j < OP_READS && o->read[j].value >= 0; j++)
+                if (o->read[j].value == x.value && o->kind <= OP_LOSS && (o->kind != OP_GATE || j != 1))
+                    return false;
+    }
     return true;
 }
 
