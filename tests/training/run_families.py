@@ -519,6 +519,17 @@ class Case:
             text = told(name)
             require(text == "" if auto_map else f"transformers has no {kind}ForCausalLM" in text, f"{self.name}: auto_map {auto_map}: {text}")
 
+    def check_corrections(self, program):
+        """An export in bf16 has what corrects scores in fp32, as it was: no optimizer moves it."""
+        import torch
+        after = self.folder / "after_bf16"
+        self.programs.run(program, "--weights", self.folder / "start", "--steps", 1, "--export", after)
+        there, start = run_weights_tensors(after), run_weights_tensors(self.folder / "start")
+        for name, value in there.items():
+            correction = name.endswith("correction_bias")
+            require(value.dtype == (torch.float32 if correction else torch.bfloat16), f"{self.name}: {name} of an export in bf16 is {value.dtype}")
+            require(torch.equal(value, start[name].to(value.dtype)) == correction, f"{self.name}: {name} is {'another' if correction else 'the same'} after a step")
+
     def check_refused(self):
         """Tensors of experts that are missing, or of another shape, and numbers that make no sense, are named."""
         import safetensors.torch
@@ -639,6 +650,7 @@ class Case:
                 self.check_mxfp4(program)
             if self.name == "deepseek_v3":
                 self.check_refused()
+                self.check_corrections(program)
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 
