@@ -144,7 +144,7 @@ static void forward(const BurstExperts *m, const Weights *w, const float *x, Val
         burst_op_choose_corrected(NULL, TOKENS, m, v->logits, w->correction, v->choice, v->route);
     else
         burst_op_choose(NULL, TOKENS, m, v->logits, v->choice, v->route);
-    burst_op_arrange(NULL, TOKENS, m, v->choice, v->slot, v->row, v->first);
+    burst_op_arrange(NULL, TOKENS, m, v->choice, v->slot, v->row, v->first, NULL);
     burst_op_experts_up(NULL, TOKENS, m, HIDDEN, x, v->row, v->first, w->up, v->gate_up, v->scratch);
     if (m->bias)
         burst_op_experts_bias(NULL, TOKENS, m, v->gate_up, v->first, w->up_bias, v->gate_up);
@@ -173,8 +173,8 @@ static void backward(const BurstExperts *m, const Weights *w, const float *x, co
     burst_op_choose_back(NULL, TOKENS, m, v->logits, v->choice, v->d_route, v->d_logits);
     if (m->router_bias)
         burst_op_bias_back(NULL, TOKENS, EXPERTS, v->d_logits, d->router_bias);
-    burst_op_logits_dw(NULL, TOKENS, HIDDEN, EXPERTS, v->d_logits, x, d->router);
-    burst_op_logits_dx(NULL, TOKENS, HIDDEN, EXPERTS, v->d_logits, w->router, dx, true);
+    burst_op_logits_dw(NULL, TOKENS, HIDDEN, EXPERTS, v->d_logits, x, d->router, NULL);
+    burst_op_logits_dx(NULL, TOKENS, HIDDEN, EXPERTS, v->d_logits, w->router, dx, true, NULL);
 }
 
 static double *wide(int64_t n, const float *x)
