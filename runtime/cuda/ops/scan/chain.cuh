@@ -128,11 +128,12 @@ template <int KEY> struct Chain {
         const ChunkPlace c = chunk_place(a, piece, chunk);
         const int stage = chunk % 2;
         const Bf16 *x = a.x + c.row * a.columns + head / (a.heads / a.key_heads) * KEY;
-        copy_tile<CHAIN_THREADS>(s->k[stage], KEY + PAD, x + a.k, a.columns, KEY, c.rows, CHUNK);
+        copy_tile<CHAIN_THREADS, KEY, CHUNK>(s->k[stage], KEY + PAD, x + a.k, a.columns, c.rows);
         if (queries)
-            copy_tile<CHAIN_THREADS>(s->q[stage], KEY + PAD, x + a.q, a.columns, KEY, c.rows, CHUNK);
-        copy_tile<CHAIN_THREADS>(s->v[stage], NARROW_ROW, of_values ? values + c.row * pitch + column : a.x,
-                                 pitch, COLUMNS, of_values ? c.rows : 0, CHUNK);
+            copy_tile<CHAIN_THREADS, KEY, CHUNK>(s->q[stage], KEY + PAD, x + a.q, a.columns, c.rows);
+        copy_tile<CHAIN_THREADS, COLUMNS, CHUNK>(s->v[stage], NARROW_ROW,
+                                                 of_values ? values + c.row * pitch + column : a.x, pitch,
+                                                 of_values ? c.rows : 0);
         if (threadIdx.x < 2 * CHUNK)
             copy16(s->row[stage] + threadIdx.x, a.row + slot(chunk) * CHUNK * 2 + threadIdx.x, true);
         copies_commit();

@@ -50,23 +50,23 @@ template <int KEY, int VALUES> struct Gradients {
     /* Columns of values [at, at + VALUES) of a chunk's arrays. */
     __device__ void copy_values(Bf16 *to, const Bf16 *from, int at)
     {
-        copy_tile<THREADS>(to, VALUE_ROW, from + slot() * CHUNK * a.value_dim + at, a.value_dim, VALUES,
-                           CHUNK, CHUNK);
+        copy_tile<THREADS, VALUES, CHUNK>(to, VALUE_ROW, from + slot() * CHUNK * a.value_dim + at,
+                                          a.value_dim, CHUNK);
     }
 
     /* The state before the chunk, and the gradient of the one after it. */
     __device__ void copy_states(int at)
     {
         const int64_t from = slot() * KEY * a.value_dim + at;
-        copy_tile<THREADS>(s->state, VALUE_ROW, g.states + from, a.value_dim, VALUES, KEY, KEY);
-        copy_tile<THREADS>(s->after, VALUE_ROW, g.d_states + from, a.value_dim, VALUES, KEY, KEY);
+        copy_tile<THREADS, VALUES, KEY>(s->state, VALUE_ROW, g.states + from, a.value_dim, KEY);
+        copy_tile<THREADS, VALUES, KEY>(s->after, VALUE_ROW, g.d_states + from, a.value_dim, KEY);
     }
 
     __device__ void copy_d_o(int at)
     {
         const int64_t pitch = (int64_t)a.heads * a.value_dim;
-        copy_tile<THREADS>(s->d_o, VALUE_ROW, g.d_o + c.row * pitch + head * a.value_dim + at, pitch, VALUES,
-                           c.rows, CHUNK);
+        copy_tile<THREADS, VALUES, CHUNK>(s->d_o, VALUE_ROW, g.d_o + c.row * pitch + head * a.value_dim + at,
+                                          pitch, c.rows);
     }
 
     __device__ void arrive()
@@ -411,8 +411,8 @@ static __global__ void __launch_bounds__(Gradients<KEY, VALUES>::THREADS)
     if (b.c.rows <= 0)
         return;
     const Bf16 *x = a.x + b.c.row * a.columns + key_head * KEY;
-    copy_tile<G::THREADS>(b.s->q, G::ROW, x + a.q, a.columns, KEY, b.c.rows, CHUNK);
-    copy_tile<G::THREADS>(b.s->k, G::ROW, x + a.k, a.columns, KEY, b.c.rows, CHUNK);
+    copy_tile<G::THREADS, KEY, CHUNK>(b.s->q, G::ROW, x + a.q, a.columns, b.c.rows);
+    copy_tile<G::THREADS, KEY, CHUNK>(b.s->k, G::ROW, x + a.k, a.columns, b.c.rows);
     float dq[WIDE_TILES][4], dk[WIDE_TILES][4];
     clear<WIDE_TILES>(dq);
     clear<WIDE_TILES>(dk);

@@ -195,8 +195,8 @@ static __global__ void __launch_bounds__(LOCAL_THREADS, 4)
     if (c.rows <= 0)
         return;
     const Bf16 *x = a.x + c.row * a.columns + key_head * KEY;
-    copy_tile<LOCAL_THREADS>(s->q, KEY + PAD, x + a.q, a.columns, KEY, c.rows, CHUNK);
-    copy_tile<LOCAL_THREADS>(s->k, KEY + PAD, x + a.k, a.columns, KEY, c.rows, CHUNK);
+    copy_tile<LOCAL_THREADS, KEY, CHUNK>(s->q, KEY + PAD, x + a.q, a.columns, c.rows);
+    copy_tile<LOCAL_THREADS, KEY, CHUNK>(s->k, KEY + PAD, x + a.k, a.columns, c.rows);
     copies_commit();
     if (threadIdx.x < CHUNK)
         s->place[threadIdx.x] = threadIdx.x < c.rows ? a.place[c.row + threadIdx.x] : 1;

@@ -154,16 +154,19 @@ static __device__ __forceinline__ float2 load_pair(const Bf16 *p)
     return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
 }
 
-/* A tile of `width` columns by THREADS threads; rows from `rows` up to 64 become zeros. */
-template <int THREADS>
+/* A tile of ALL rows of WIDTH columns by THREADS threads, whole rows at a time; rows from `rows` on become
+ * zeros. */
+template <int THREADS, int WIDTH, int ALL>
 static __device__ __forceinline__ void copy_tile(Bf16 *to, int stride, const Bf16 *from, int64_t pitch,
-                                                 int width, int rows, int all)
+                                                 int rows)
 {
-    const int vectors = width / VEC;
-    for (int i = threadIdx.x; i < all * vectors; i += THREADS) {
-        const int row = i / vectors, at = i % vectors * VEC;
-        copy16(to + row * stride + at, from + (row < rows ? row * pitch + at : 0), row < rows);
-    }
+    constexpr int VECTORS = WIDTH / VEC, STEP = THREADS / VECTORS;
+    static_assert(THREADS % VECTORS == 0 && ALL % STEP == 0, "whole rows, by all threads");
+    const int first = threadIdx.x / VECTORS, at = threadIdx.x % VECTORS * VEC;
+    const Bf16 *p = from + first * pitch + at;
+#pragma unroll
+    for (int row = first; row < first + ALL; row += STEP, p += STEP * pitch)
+        copy16(to + row * stride + at, row < rows ? p : from, row < rows);
 }
 
 #endif
