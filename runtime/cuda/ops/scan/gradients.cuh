@@ -227,7 +227,7 @@ template <int KEY, int VALUES> struct Gradients {
                 const int i = first + sum_row(e), j = column + sum_column(e);
                 const float4 n = e < 2 ? low : high, by = e < 2 ? low_by : high_by;
                 const bool seen = j <= i && j >= (int)by.z;
-                const float between = seen ? __expf(n.w - s->row[2 * j].w) * s->row[2 * j + 1].y : 0;
+                const float between = __expf(seen ? n.w - s->row[2 * j].w : -INFINITY) * s->row[2 * j + 1].y;
                 const float read = READ && j < i ? -between * by.y * d_a[tile][e] : 0;
                 d_b[tile][e] *= between * by.x;
                 d_a[tile][e] = n.x * read;

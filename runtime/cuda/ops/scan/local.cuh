@@ -179,7 +179,7 @@ static __device__ __forceinline__ void store_square(const LocalShared<KEY> *s, c
         for (int e = 0; e < 4; e++) {
             const int i = first + sum_row(e), j = tile * 8 + sum_column(e);
             const bool seen = (strict ? j < i : j <= i) && j >= s->begin[i];
-            const float by = seen ? __expf(s->sum[i] - s->sum[j]) * row_by[i] * s->k_by[j] : 0;
+            const float by = __expf(seen ? s->sum[i] - s->sum[j] : -INFINITY) * row_by[i] * s->k_by[j];
             to[i * SQUARE + j] = c[tile][e] * by * (beta ? beta[i] : 1);
         }
 }
