@@ -426,7 +426,8 @@ static void run_all_reduce(Machine *m, Doing *d)
 
 static bool by_muon(const Machine *m, int unit)
 {
-    return m->step->program->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= m->layers;
+    return m->step->program->train.optimizer == BURST_OPTIMIZER_MUON && !m->step->forward && unit > 0 &&
+           unit <= m->layers;
 }
 
 /* State that Muon changes before AdamW updates the unit: momentum, and parameters. */
