@@ -483,7 +483,8 @@ static void try_data(Searcher *s, const Candidate *data)
 
 double data_least(const Program *p, const double *pairs, int data)
 {
-    Choice each[2 * SHARDINGS];
+    Arena *a = arena_new();
+    Choice *each = NEW_ARRAY(a, Choice, setting_weights.count(p));
     int n = 0;
     for (int i = 0; i < setting_weights.count(p); i++) {
         each[n] = (Choice){.data = data,
@@ -492,7 +493,9 @@ double data_least(const Program *p, const double *pairs, int data)
                            .saving = p->layout.saving};
         n += setting_weights.take(p, &each[n], i);
     }
-    return cost_least(p, pairs, each, n);
+    const double least = cost_least(p, pairs, each, n);
+    arena_free(a);
+    return least;
 }
 
 static void try_all(Searcher *s)
