@@ -18,11 +18,11 @@ static double attention_seconds(Arena *a, const Program *p, const AttentionLoads
     return sum;
 }
 
-/* Whether attention takes less time with ranges; every rank then holds a table of them, so that a difference
- * within `tie` is not worth it. */
+/* Whether attention takes less time with ranges. Every rank then holds a table of them, and a host copies
+ * partial chunks row by row, so whole chunks win within `tie`. */
 static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
 {
-    static const double tie = 1e-3;
+    static const double tie = 2e-3;
     AttentionLoads *l = NEW(a, AttentionLoads);
     *l = cost_loads(a, d);
     Arena *own = arena_new();
