@@ -6,6 +6,7 @@
 #include "burst_int.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The values of one ladder of a setting, by falling memory. */
@@ -422,23 +423,34 @@ static void try_chunking(Escalated *t, Candidate x)
         try_savings(t, &x);
 }
 
-/* Tries the other values of one chunking; of two, where values of the first exclude some of the second. */
+/* Whether the value is near another: the one before or after it, the first, or an end of the second ladder. What
+ * lies between follows, as long as steps get faster. */
+static bool is_near(const Searcher *s, int setting, int value, int other)
+{
+    const int ladder = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+    const bool end = ladder && (value == ladder || value == search_values(s, setting) - 1);
+    return value != other && (abs(value - other) == 1 || value == 0 || end);
+}
+
+/* Tries values of one chunking; of two, where values of the first exclude some of the second. */
 static void try_other_chunkings(Escalated *t, const Candidate *from, const Candidate *first, int i)
 {
-    const bool excludes = search_excludes(t->s, first, chunkings[i]);
+    const int setting = chunkings[i], now = from->value[setting], opposite = now ? 0 : 1;
+    const bool excludes = search_excludes(t->s, first, setting);
     Candidate x = *from;
-    for (int n = 0; n < search_values(t->s, chunkings[i]); n++) {
-        x.value[chunkings[i]] = n;
-        if (n != from->value[chunkings[i]])
+    for (int n = 0; n < search_values(t->s, setting); n++) {
+        x.value[setting] = n;
+        if (is_near(t->s, setting, n, now))
             try_chunking(t, x);
-        for (int j = i + 1; j < countof(chunkings) && excludes; j++)
-            for (int k = 0; k < search_values(t->s, chunkings[j]); k++) {
-                Candidate both = x;
-                both.value[chunkings[j]] = k;
-                if (n != from->value[chunkings[i]] && k != from->value[chunkings[j]])
-                    try_chunking(t, both);
-            }
     }
+    x.value[setting] = opposite;
+    for (int j = i + 1; j < countof(chunkings) && excludes; j++)
+        for (int k = 0; k < search_values(t->s, chunkings[j]); k++) {
+            Candidate both = x;
+            both.value[chunkings[j]] = k;
+            if (k != from->value[chunkings[j]])
+                try_chunking(t, both);
+        }
 }
 
 /* Tries other chunkings of the best so far, until none is faster. */
