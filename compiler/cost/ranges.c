@@ -5,33 +5,57 @@
  * compute the runs by the same rule, so emitted programs contain no tables of them. */
 #include "cost/cost.h"
 
+#include <math.h>
 #include <string.h>
 
-/* Seconds of attention, forward and backward, in all layers. */
-static double attention_seconds(Arena *a, const Program *p, const AttentionLoads *l)
+/* Seconds of attention, forward and backward, in all layers; of those, computing of the rank that computes
+ * most, which ranges do not change. */
+typedef struct Seconds {
+    double all, computing;
+} Seconds;
+
+static Seconds attention_seconds(Arena *a, const Program *p, const AttentionLoads *l)
 {
-    double *seconds = NEW_ARRAY(a, double, p->mask_count), sum = 0;
-    for (int i = 0; i < 2 * p->mask_count; i++)
-        seconds[i / 2] += attention_simulate(a, &l->of[i / 2][i % 2]).seconds;
-    for (int layer = 0; layer < p->model.layers; layer++)
-        sum += seconds[p->layer_mask[layer]];
+    Seconds sum = {0}, *mask = NEW_ARRAY(a, Seconds, p->mask_count);
+    for (int i = 0; i < 2 * p->mask_count; i++) {
+        const AttentionInput *in = &l->of[i / 2][i % 2];
+        const AttentionTime t = attention_simulate(a, in);
+        double most = 0;
+        for (int r = 0; r < in->ranks; r++)
+            most = fmax(most, t.busy[r]);
+        mask[i / 2].all += t.seconds;
+        mask[i / 2].computing += most;
+    }
+    for (int layer = 0; layer < p->model.layers; layer++) {
+        sum.all += mask[p->layer_mask[layer]].all;
+        sum.computing += mask[p->layer_mask[layer]].computing;
+    }
     return sum;
 }
 
 /* Whether attention takes less time with ranges. Every rank then holds a table of them, and a host copies
  * partial chunks row by row, so whole chunks win within `tie`. */
-static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
+static bool are_faster(const Draft *d, const AttentionLoads *l)
 {
     static const double tie = 2e-3;
-    AttentionLoads *l = NEW(a, AttentionLoads);
-    *l = cost_loads(a, d);
-    Arena *own = arena_new();
-    AttentionLoads whole = {arena_alloc(own, sizeof *l->of * (size_t)d->program->mask_count), l->pairs};
+    if (loads_saved(d, l) <= 0)
+        return false;
+    Arena *a = arena_new();
+    AttentionLoads whole = {arena_alloc(a, sizeof *l->of * (size_t)d->program->mask_count), l->pairs};
     memcpy(whole.of, l->of, sizeof *l->of * (size_t)d->program->mask_count);
     loads_make_whole(d, &whole);
-    const bool wanted = loads_saved(d, l) > 0 && attention_seconds(own, d->program, l) <
-                                                     attention_seconds(own, d->program, &whole) * (1 - tie);
-    arena_free(own);
+    const Seconds without = attention_seconds(a, d->program, &whole);
+    const bool faster = without.computing < without.all * (1 - tie) &&
+                        attention_seconds(a, d->program, l).all < without.all * (1 - tie);
+    arena_free(a);
+    return faster;
+}
+
+static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
+{
+    AttentionLoads *l = NEW(a, AttentionLoads);
+    *l = cost_loads(a, d);
+    const bool wanted = are_faster(d, l);
     if (!wanted)
         loads_make_whole(d, l);
     if (found)

@@ -199,6 +199,7 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
     const MemoryBudget most = exact ? MEMORY_UNBOUNDED : memory_budget(t);
     MemoryBudget fits = s->many && !exact ? most : (MemoryBudget){0};
     fits.quick = s->many && !exact && !s->thorough;
+    fits.limit = memory_budget(t).device;
     const StepFigures *known = exact ? NULL : known_room(s, t, fits, most);
     if (known)
         return flow_of(a, known);

@@ -423,8 +423,8 @@ static void try_chunking(Escalated *t, Candidate x)
         try_savings(t, &x);
 }
 
-/* Whether the value is near another: the one before or after it, the first, or an end of the second ladder. What
- * lies between follows, as long as steps get faster. */
+/* Whether the value is near another: the one before or after it, the first, or an end of the second ladder.
+ * What lies between follows, as long as steps get faster. */
 static bool is_near(const Searcher *s, int setting, int value, int other)
 {
     const int ladder = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;

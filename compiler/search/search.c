@@ -693,10 +693,11 @@ static Candidate *find_best(Searcher *s)
     try_escalations(s);
     Candidate *best = search_best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     best = best ? best : best_of(s);
-    if (best && !best->plan) {
+    while (best && !best->plan) { /* the next one, if what was judged in haste does not work after all */
         const CostBatches batches = best->cost.batches;
         search_evaluate(s, s->arena, best, diags_new(s->arena));
         best->cost.batches = batches;
+        best = best->plan ? best : best_of(s);
     }
     if (s->single && !best && last->evaluated) {
         search_evaluate(s, s->arena, last, s->diags);

@@ -34,7 +34,15 @@ static const Program *program_of(Arena *a, Diags *d, const Fit *f, int64_t token
     FrontEnd at = f->in;
     at.sequence = tokens;
     const Program *p = front_end(a, d, &at);
-    return p && p->layout.tensor.is_auto ? program_with_tensor(a, d, p, choice_tensor(&f->base)) : p;
+    if (p && p->layout.tensor.is_auto)
+        p = program_with_tensor(a, d, p, choice_tensor(&f->base));
+    if (!p || !p->layout.ranges.is_auto)
+        return p;
+    Program *with = NEW(a,
+                        Program); /* deciding ranges anew for each length would take longer than all else */
+    *with = *p;
+    with->layout.ranges = (Setting){.value = f->base.ranges};
+    return with;
 }
 
 /* ---- the layout ---- */

@@ -111,7 +111,7 @@ def program(text, root, tied, part):
     take = base.index("static int plan_take(")
     scratch = function(text, "plan_scratch") if "plan_scratch(" in text else ""
     return (base[:begin] + head + base[begin:split] + "\n".join(layers) + base[split:take] + scratch + base[take:] + "\n".join(blocks) +
-            function(text, "plan_sequence") + function(text, "plan_sequence_step"))
+            function(text, "plan_sequence") + function(text, "plan_take_sequence") + function(text, "plan_sequence_step"))
 
 
 def check(args, p):

@@ -32,33 +32,22 @@ const BurstUnit *burst_unit(const BurstPlan *, int unit)
     return &plan_units[(unit > 0) + (unit > PLAN_LAYERS)];
 }
 
-static const Shape64 shape = {PLAN_LAYERS,
-                              PLAN_HIDDEN,
-                              PLAN_ALL_HEADS *PLAN_TENSOR,
-                              PLAN_ALL_KV_HEADS *PLAN_TENSOR,
-                              PLAN_HEAD_DIM,
-                              PLAN_FFN *PLAN_TENSOR,
-                              PLAN_VOCAB,
-                              PLAN_NORM_EPS,
-                              BurstRope(PLAN_ROPE).theta,
-                              PLAN_TIED,
-                              0,
-                              PLAN_QKV_BIAS,
-                              PLAN_QK_NORM,
-                              PLAN_SINKS,
+static Shape64 shape_of_plan()
+{
+    Shape64 s = {};
+    s.layers = PLAN_LAYERS, s.hidden = PLAN_HIDDEN, s.head_dim = PLAN_HEAD_DIM, s.vocab = PLAN_VOCAB;
+    s.heads = PLAN_ALL_HEADS * PLAN_TENSOR, s.kv_heads = PLAN_ALL_KV_HEADS * PLAN_TENSOR;
+    s.ffn = PLAN_FFN * PLAN_TENSOR;
+    s.norm_eps = PLAN_NORM_EPS, s.rope_theta = BurstRope(PLAN_ROPE).theta;
+    s.tied = PLAN_TIED, s.qkv_bias = PLAN_QKV_BIAS, s.sinks = PLAN_SINKS;
+    s.qk_norm = PLAN_QK_NORM, s.qk_norm_all = PLAN_QK_NORM_ALL;
 #ifdef PLAN_LATENT
-                              PLAN_LATENT,
-                              PLAN_QUERY_LATENT,
-                              PLAN_SHARED,
-                              PLAN_VALUE_DIM,
-#else
-                              0,
-                              0,
-                              0,
-                              0,
+    s.latent = PLAN_LATENT, s.query_latent = PLAN_QUERY_LATENT;
+    s.shared = PLAN_SHARED, s.value_dim = PLAN_VALUE_DIM;
 #endif
-                              NULL,
-                              PLAN_QK_NORM_ALL, 0, 0, false, false, 0, 0, nullptr};
+    return s;
+}
+static const Shape64 shape = shape_of_plan();
 static const double scale = 1.0 / (PLAN_SEQUENCE * PLAN_BATCH);
 
 /* ---- the answer ---- */
@@ -102,7 +91,7 @@ static void solve(Answer *a)
             x.label.push_back((int32_t)(random() % PLAN_VOCAB));
             x.weight.push_back(1 + (double)(random() % 2));
         }
-        const Batch64 b = {PLAN_SEQUENCE, x.token.data(), x.label.data(), x.weight.data(), mask.data()};
+        const Batch64 b = {PLAN_SEQUENCE, x.token.data(), x.label.data(), x.weight.data(), mask.data(), nullptr};
         a->loss += model64_sequence(&shape, a->weights.data(), &b, scale, a->grad.data());
         a->sequence.push_back(x);
     }

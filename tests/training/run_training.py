@@ -829,7 +829,7 @@ class Training:
 
     def muon_resumed(self, train, shape):
         """On as many ranks the same bits, on others nearly the same losses; and a checkpoint of AdamW is none of Muon."""
-        layout, folder = MUON[11], self.folder / "muon_checkpoints"
+        layout, folder = MUON[11], self.folder / f"muon_checkpoints_{len(shape.masks)}"
         programs = {other: self.build(f"muon_resumed_{shape.ffn}_{len(shape.masks)}_{other.name()}", other, shape, train) for other in (layout, ONE, MUON[4])}
         right = self.train(programs[layout])
         self.train(programs[layout], "--steps", "10", "--checkpoint", folder, "--every", "10")

@@ -238,18 +238,18 @@ static int forward_end(const Flow *f)
 static void mark_ends(Flower *f)
 {
     const bool stay = f->step->program->target->copies_at_wait;
+    const int end = f->flow->ops - 1, loss = forward_end(f->flow);
     for (int v = 0; v < f->step->values.n; v++)
         for (int l = 0; f->step->values.at[v].kind == VALUE_CACHE && l < f->step->program->model.layers; l++)
-            mark_live(f, item_for(f, v, l), 0, f->flow->ops - 1);
+            mark_live(f, item_for(f, v, l), 0, end);
     for (int v = 0; v < f->step->values.n; v++) {
         const ValueKind kind = f->step->values.at[v].kind;
         for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {
             Item *i = item_for(f, v, u);
-            const int end = f->flow->ops - 1, first = i->live.n ? i->live.at[0].first : end,
-                      forward = first > forward_end(f->flow) ? first : forward_end(f->flow);
+            const int first = i->live.n ? i->live.at[0].first : end, forward = first > loss ? first : loss;
             mark_live(f, i, 0, kind == VALUE_STATE || stay ? end : forward);
             if (kind == VALUE_ROUNDED)
-                mark_live(f, i, f->since[v][u] % f->flow->ops, f->flow->ops - 1);
+                mark_live(f, i, f->since[v][u] % f->flow->ops, end);
         }
     }
 }

@@ -11,8 +11,9 @@
 typedef struct MemoryBudget {
     int64_t device, host;
     bool quick;
+    int64_t limit; /* what the device has; 0: not known */
 } MemoryBudget;
-#define MEMORY_UNBOUNDED ((MemoryBudget){INT64_MAX, 0, false})
+#define MEMORY_UNBOUNDED ((MemoryBudget){INT64_MAX, 0, false, 0})
 /* A range of memory: all values of one item share it. */
 typedef struct Item {
     int value, index; /* index of the value; -1: one item for all of them */

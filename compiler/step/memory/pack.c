@@ -447,12 +447,13 @@ Flow *step_place(Arena *a, Step *s, int64_t align, MemoryBudget fits, MemoryBudg
         return f;
     }
     step_pack(a, f, align, fits);
-    if (f->items >= FEW / 2 || f->packed <= enough(f->live_peak, fits.device, FOR_MORE))
+    const bool too_large = fits.limit && f->packed > fits.limit;
+    if (f->items >= FEW / 2 || (f->packed <= enough(f->live_peak, fits.device, FOR_MORE) && !too_large))
         return f;
     step_place_by_layer(s, true);
     Flow *by_layer = step_flow(a, s);
     step_pack(a, by_layer, align, fits);
-    if (by_layer->packed < f->packed - f->live_peak / LESS)
+    if (by_layer->packed < f->packed - f->live_peak / LESS || (too_large && by_layer->packed <= fits.limit))
         return by_layer;
     step_place_by_layer(s, false);
     return f;
