@@ -152,8 +152,10 @@ static json_int_t take_window(Misfits *m, const json_t *config, const Family *fa
     const bool by_flag = masks_has_field(family, "use_sliding_window"),
                flag = by_flag && take_flag(m, config, "use_sliding_window", false);
     const json_t *there = json_object_get(config, "sliding_window");
-    if (!masks_has_field(family, "sliding_window"))
-        return 0; /* whatever it says */
+    /* Qwen2MoeConfig writes 0 where windows are not used */
+    if (!masks_has_field(family, "sliding_window") &&
+        json_is_false(json_object_get(config, "use_sliding_window")))
+        return 0;
     const json_int_t window = take_number(m, config, "sliding_window", there ? 0 : family->window, 1);
     return family->windows != WINDOWS_NONE && (flag || !by_flag) ? window : 0;
 }
