@@ -182,7 +182,7 @@ static void waits_for_what_is_listed(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &k);
     Step *s = step_make(a, d.program, &d.choice, d.partition, d.units, NULL, 0, 0);
-    enum { COPIES = 3, OPS = COPIES + 3, SECONDS = 64 };
+    enum { COPIES = 3, OPS = COPIES + 3, SECONDS = 256 };
     const OpKind kinds[COPIES] = {OP_UPLOAD, OP_UPLOAD, OP_FETCH};
     int value[COPIES];
     Block *b = &s->block[BLOCK_FORWARD];
