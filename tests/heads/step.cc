@@ -91,7 +91,8 @@ static void solve(Answer *a)
             x.label.push_back((int32_t)(random() % PLAN_VOCAB));
             x.weight.push_back(1 + (double)(random() % 2));
         }
-        const Batch64 b = {PLAN_SEQUENCE, x.token.data(), x.label.data(), x.weight.data(), mask.data(), nullptr};
+        const Batch64 b = {PLAN_SEQUENCE,   x.token.data(), x.label.data(),
+                           x.weight.data(), mask.data(),    nullptr};
         a->loss += model64_sequence(&shape, a->weights.data(), &b, scale, a->grad.data());
         a->sequence.push_back(x);
     }
