@@ -311,7 +311,7 @@ static BurstPlan plan_of(const json_t *config, BurstUnit units[3])
     model_read(&m, config, NULL, &there);
     misfits_close(&m);
     units[0] = (BurstUnit){"model.embed_tokens", 32, 32, 1, embed, 1};
-    units[1] = (BurstUnit){"model.layers.%d", 100, 100, 6, layer, 3};
+    units[1] = (BurstUnit){"model.layers.%d", 100, 100, 6, layer, (int)there.layers};
     units[2] = (BurstUnit){"head", 36, 36, there.tied ? 1 : 2, head, 1};
     BurstPlan p = {.sequence = 4096,
                    .layers = (int)there.layers,
