@@ -278,6 +278,7 @@ static int run_action(Arena *a, Diags *d, const Request *o)
     if (!p || check_imported(p, o->output) != 0)
         return EXIT_DIAGNOSED;
     mask_warn(d, p);
+    mask_check_selections(d, p);
     Text t = {0};
     int status = diags_errors(d) ? EXIT_DIAGNOSED : o->action->run(a, d, p, &in, &t);
     if (status == 0)

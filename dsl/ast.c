@@ -181,7 +181,8 @@ static void print_values(AstList list, const char *before, Text *out)
 static const char *word_before_more(AstKind kind)
 {
     switch (kind) {
-    case A_MASK: return " =";
+    case A_MASK:
+    case A_SELECT: return " =";
     case A_SCHEDULE: return " pieces";
     case A_COLLECTIVE: return " over";
     case A_USE: return " with";
@@ -193,8 +194,9 @@ static void print_node(const Ast *n, int indent, Text *out)
 {
     text_printf(out, "%*s", indent * 2, "");
     print_operator(n, out);
-    bool keyword = n->kind == A_SETTING || n->kind == A_MASK || n->kind == A_SCHEDULE || n->kind == A_FOR ||
-                   n->kind == A_COLLECTIVE || n->kind == A_USE || n->kind == A_LATER;
+    bool keyword = n->kind == A_SETTING || n->kind == A_MASK || n->kind == A_SELECT ||
+                   n->kind == A_SCHEDULE || n->kind == A_FOR || n->kind == A_COLLECTIVE || n->kind == A_USE ||
+                   n->kind == A_LATER;
     if (keyword)
         text_printf(out, " %s", n->text);
     print_values(n->args, " ", out);

@@ -35,13 +35,13 @@ extern const char *const unit_what[UNIT_KIND_COUNT], *const unit_examples[UNIT_K
 
 /* ---- nodes ---- */
 #define AST_KINDS(X) /* id, name in --emit=ast */ \
-    X(NUMBER, "number") X(STRING, "string") X(NAME, "name") X(PUNCT, "punct")                           \
-    X(CALL, "call") X(INDEX, "index") X(STAR, "*") X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") \
-    X(FILE, "file") \
-    X(SETTING, "setting") X(MASK, "mask") X(SCHEDULE, "schedule") X(COORD, "coordinate")                 \
-    X(FORWARD, "forward") X(BACKWARD, "backward") X(FOR, "for") X(IF, "if") X(ATTEND, "attend")          \
-    X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") X(REQUIRE, "require") \
-    X(COLLECTIVE, "collective") X(USE, "use") X(LATER, "later")
+    X(NUMBER, "number") \
+    X(STRING, "string") X(NAME, "name") X(PUNCT, "punct") X(CALL, "call") X(INDEX, "index") X(STAR, "*") \
+        X(BINARY, "binary") X(NOT, "not") X(NEGATE, "-") X(FILE, "file") X(SETTING, "setting") \
+            X(MASK, "mask") X(SELECT, "select") X(SCHEDULE, "schedule") X(COORD, "coordinate") \
+                X(FORWARD, "forward") X(BACKWARD, "backward") X(FOR, "for") X(IF, "if") X(ATTEND, "attend") \
+                    X(GRAD, "grad") X(PASS, "pass") X(RETURN, "return") X(EXCHANGE, "exchange") \
+                        X(REQUIRE, "require") X(COLLECTIVE, "collective") X(USE, "use") X(LATER, "later")
 typedef enum AstKind {
 #define X(id, name) A_##id,
     AST_KINDS(X)
@@ -51,15 +51,17 @@ typedef enum AstKind {
 typedef struct Ast Ast;
 typedef struct AstList { Ast *first, *last; int n; } AstList;
 /* text: the word, the string's bytes, the setting's name. The lists by kind:
- *   CALL, INDEX, BINARY, NOT, NEGATE, FILE: args are operands, of an INDEX more its piece;  SETTING: args are
- * values, body its block MASK: args are parameters, more the expression;  SCHEDULE: args are coordinates,
- * more `pieces`, body its phases COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args
- * are words, body statements, or none: `mirrors` is a word FOR: args are the bounds;  IF: args is the
- * condition;  ATTEND, GRAD: Q and KV;  PASS: args chunks, more coordinates EXCHANGE: args chunks and the word
- * before the arrow, more the word after it and the coordinate; or args chunks alone, more the coordinate as a
- * COORD COLLECTIVE: `gather` or `scatter`, args chunks, more the coordinate USE: text the schedule, args the
- * coordinates, each with the size in its args where one is written, more chunks REQUIRE: its condition in
- * args;  LATER: a statement of a later version, its words in args */
+ *   SELECT: args are parameters, more `n`, `b`, `where` and `always`, an empty COORD if there is none, body
+ * the score, a mark, `for`'s words and `per`'s (COORDs, whose args are words) CALL, INDEX, BINARY, NOT,
+ * NEGATE, FILE: args are operands, of an INDEX more its piece;  SETTING: args are values, body its block
+ * MASK: args are parameters, more the expression;  SCHEDULE: args are coordinates, more `pieces`, body its
+ * phases COORD: args are the words before `of` and the size;  FORWARD, BACKWARD: args are words, body
+ * statements, or none: `mirrors` is a word FOR: args are the bounds;  IF: args is the condition;  ATTEND,
+ * GRAD: Q and KV;  PASS: args chunks, more coordinates EXCHANGE: args chunks and the word before the arrow,
+ * more the word after it and the coordinate; or args chunks alone, more the coordinate as a COORD COLLECTIVE:
+ * `gather` or `scatter`, args chunks, more the coordinate USE: text the schedule, args the coordinates, each
+ * with the size in its args where one is written, more chunks REQUIRE: its condition in args;  LATER: a
+ * statement of a later version, its words in args */
 struct Ast {
     AstKind kind;
     ExprOp op; /* BINARY */
@@ -86,6 +88,7 @@ typedef struct Parser {
     int semicolons;
     struct Held *held;
     bool again;       /* another missing ';' was found: reread the file */
+    bool selecting; /* a selection is being read, whose clauses begin with words of their own */
     bool lost;        /* the file's first word is misspelt, so the rest was misread */
     /* ends of the last two tokens: where a missing ';' belongs */
     uint32_t token_end, last_end;

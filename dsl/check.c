@@ -133,6 +133,7 @@ static const Program *fill_program(Checker *c)
     check_experts(c);
     check_expert_parts(c);
     check_scans(c);
+    check_selections(c);
     check_rotary(c);
     check_latents(c);
     check_deterministic(c);

@@ -21,7 +21,7 @@ typedef struct MaskDecl {
     enum { MASK_NEW, MASK_OPEN, MASK_DONE } state; /* of following its calls */
     bool broken; /* already reported: uses report nothing more */
     bool used;   /* by a layer */
-} MaskDecl;
+} MaskDecl; /* of a mask, or of a selection, whose ast is an A_SELECT */
 typedef struct TableDecl {
     Table table;
     bool stock;
@@ -86,6 +86,7 @@ typedef struct Checker {
     NameMap patterns;      /* by path: LoadedPattern */
     Vec(Table) used_tables;
     Vec(Mask) used_masks;
+    Vec(Selection *) used_selections;
     Vec(const SchedText *) schedules; /* stock ones first */
     int stock_schedules;
     Vec(LayerEntry) layer_entries; /* entries of `schedule` and `travel` for masks */
@@ -233,6 +234,16 @@ void declare_mask(Checker *c, const Ast *mask);
 void declare_table(Checker *c, const Ast *setting);
 void check_mask_declarations(Checker *c);
 int parameter_index(const MaskDecl *decl, const char *name); /* -1: none */
+/* words/selection.c: the parts of a selection that are words: its score, who shares it, its tiles. Returns
+ * false after an error. */
+bool selection_words(Checker *c, const Ast *ast, Selection *s);
+/* Checks the sizes and conditions, which are constant, and fills what follows from them. at: the declaration.
+ */
+bool selection_sizes(Checker *c, const Ast *ast, const Selection *s);
+bool selection_is_static(Checker *c, const Expr *condition, Span at, const char *clause);
+int64_t selection_candidates(const Program *p, const Selection *s); /* blocks that the last tile may choose */
+int selection_of(Checker *c, const Expr *mask, Span at); /* counted from 1; 0: none; -1 after an error */
+void check_selections(Checker *c); /* refuses what the target has no operations of */
 MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock);
 TableDecl *find_table(const Checker *c, const char *name);
 MaskDecl *const *masks_by_calls(Checker *c); /* all declarations; each follows those that it calls */

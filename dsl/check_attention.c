@@ -124,6 +124,14 @@ static int causal_mask(Checker *c)
     return use_mask(c, name);
 }
 
+static const Selection *used_selections(Checker *c)
+{
+    Selection *all = NEW_ARRAY(c->arena, Selection, c->used_selections.n);
+    for (int i = 0; i < c->used_selections.n; i++)
+        all[i] = *c->used_selections.at[i];
+    return all;
+}
+
 /* Adds the user's masks that no layer uses, after the others. */
 static void add_every_mask(Checker *c)
 {
@@ -142,6 +150,8 @@ static void add_every_mask(Checker *c)
     }
     p->masks = c->used_masks.at;
     p->tables = c->used_tables.at;
+    p->selections = used_selections(c);
+    p->selection_count = c->used_selections.n;
     p->all_masks = c->used_masks.n;
     p->all_tables = c->used_tables.n;
 }

@@ -27,7 +27,8 @@ static void enter(Order *o, MaskDecl *decl, Span from)
     Visit *v = vec_push(o->c->arena, &o->open);
     *v = (Visit){.decl = decl, .from = from};
     decl->state = MASK_OPEN;
-    find_calls(o, v, decl->ast->more.first);
+    for (const Ast *part = decl->ast->more.first; part; part = part->next)
+        find_calls(o, v, part);
 }
 
 static void report_cycle(Order *o, const Call *call)

@@ -431,8 +431,102 @@ static const char *open_call_name(Checker *c, const MaskDecl *decl, Typed *value
     return text_keep(c->arena, &t);
 }
 
+/* The name and arguments of the running call. */
+static const char *frame_text(Checker *c, const Frame *frame)
+{
+    const char *text = frame->decl->name;
+    const int n = frame->decl->ast->args.n;
+    for (int i = 0; i < n; i++)
+        text = arena_printf(c->arena, "%s%s%lld%s", text, i ? ", " : "(", (long long)frame->values[i].lo,
+                            i == n - 1 ? ")" : "");
+    return text;
+}
+
+/* Of `k / b`. Returns false after an error. */
+static bool block_size(Checker *c, const Frame *frame, const Ast *a, int64_t *block)
+{
+    const Typed t = operand(c, a, frame, NUMBER, "the unit of a selection");
+    if (t.type == BROKEN || t.open)
+        return t.type != BROKEN;
+    if (t.e->op == E_DIV && t.e->a->op == E_K && t.e->b->op == E_CONST) {
+        *block = t.e->b->value;
+        return true;
+    }
+    wrong(c, frame, a->span, "a selection keeps whole blocks of keys; write them as k / 64");
+    return false;
+}
+
+static Typed plain(Checker *c, ExprOp op, Typed a, Typed b, Span at)
+{
+    return a.type == BROKEN || b.type == BROKEN ? broken : combine(c, NULL, op, a, b, at);
+}
+
+/* A condition that keeps about as many blocks as the selection, for figures and pictures: block j for tile i
+ * if hash(i, j) * candidates < top * 2^31. */
+static Typed drawn(Checker *c, const Selection *s, Span at)
+{
+    const int64_t last = c->program->sequence > 0 ? c->program->sequence - 1 : 0;
+    const Typed q = leaf(c, E_Q, 0, at, NUMBER, 0, last), k = leaf(c, E_K, 0, at, NUMBER, 0, last),
+                per = constant(c, s->queries, at), block = constant(c, s->block, at),
+                tile = plain(c, E_DIV, q, per, at);
+    Typed candidates = constant(c, selection_candidates(c->program, s), at);
+    if (!s->noncausal) {
+        const Typed begin = plain(c, E_MUL, tile, per, at);
+        candidates = plain(c, E_MIN, plain(c, E_DIV, begin, block, at), candidates, at);
+    }
+    const Typed hash = plain(c, E_HASH, tile, plain(c, E_DIV, k, block, at), at);
+    return plain(c, E_LT, plain(c, E_MUL, hash, candidates, at),
+                 constant(c, s->top * (BURST_HASH_LAST + 1), at), at);
+}
+
+/* The selection that the mask's frame calls, once for equal arguments. */
+static const Selection *used_selection(Checker *c, const Frame *frame, const Selection *made)
+{
+    for (int i = 0; i < c->used_selections.n; i++)
+        if (strcmp(c->used_selections.at[i]->text, made->text) == 0)
+            return c->used_selections.at[i];
+    Selection *kept = NEW(c->arena, Selection);
+    *kept = *made;
+    *vec_push(c->arena, &c->used_selections) = kept;
+    (void)frame;
+    return kept;
+}
+
+/* where and (always or selected) */
+static Typed write_out_selection(Checker *c, const Frame *frame)
+{
+    const Ast *ast = frame->decl->ast, *unit = ast->more.first->next, *where = unit->next,
+              *always = where->next;
+    const Span at = ast->span;
+    const Typed top = operand(c, ast->more.first, frame, NUMBER, "'top'"),
+                from = operand(c, where, frame, TRUTH, "'where'"),
+                in = always->kind == A_COORD ? truth(c, false, at)
+                                             : operand(c, always, frame, TRUTH, "'always'");
+    Selection s = {.text = frame_text(c, frame), .span = at, .where = from.e, .always = in.e};
+    if (!selection_words(c, ast, &s) || !block_size(c, frame, unit, &s.block) || top.type == BROKEN ||
+        from.type == BROKEN || in.type == BROKEN || !selection_is_static(c, from.e, where->span, "where") ||
+        !selection_is_static(c, in.e, always->span, "always"))
+        return broken;
+    Typed chosen = leaf(c, E_SELECTED, 0, at, TRUTH, 0, 1), hash = truth(c, true, at);
+    chosen.open = frame->open;
+    if (!frame->open) {
+        s.top = is_constant(top) ? top.e->value : 0;
+        s.open = plain(c, E_AND, from, combine(c, NULL, E_NOT, in, (Typed){0}, at), at).e;
+        if (!selection_sizes(c, ast, &s))
+            return broken;
+        hash = drawn(c, &s, at);
+        ((Expr *)(uintptr_t)chosen.e)->selection = used_selection(c, frame, &s);
+    }
+    ((Expr *)(uintptr_t)chosen.e)->a = hash.e;
+    chosen.nodes += hash.nodes;
+    chosen.depth += hash.depth;
+    return plain(c, E_AND, from, plain(c, E_OR, in, chosen, at), at);
+}
+
 static Typed write_out(Checker *c, const Frame *frame)
 {
+    if (frame->decl->ast->kind == A_SELECT)
+        return write_out_selection(c, frame);
     Typed t = operand(c, frame->decl->ast->more.first, frame, TRUTH, "a mask");
     return ++t.depth > MAX_DEPTH ? too_large(c) : t;
 }
@@ -588,11 +682,15 @@ int use_mask(Checker *c, const Ast *call)
     Typed t = call_mask(c, call, decl, NULL);
     if (t.type == BROKEN)
         return -1;
+    const int selection = selection_of(c, t.e, call->span);
+    if (selection < 0)
+        return -1;
     int *index = NEW(c->arena, int);
     *index = c->used_masks.n;
     name_add(c->arena, &c->used_mask_names, text, index);
     int *keys = NEW_ARRAY(c->arena, int, 2);
     keys[0] = keys[1] = -1;
-    *vec_push(c->arena, &c->used_masks) = (Mask){.text = text, .expr = t.e, .span = call->span, .keys = keys};
+    *vec_push(c->arena, &c->used_masks) =
+        (Mask){.text = text, .expr = t.e, .span = call->span, .selection = selection, .keys = keys};
     return *index;
 }

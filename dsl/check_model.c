@@ -69,7 +69,7 @@ bool is_model_file(AstList items) { return has_setting(items, file_fields, count
 
 static void declare(Checker *c, Ast *s)
 {
-    if (s->kind == A_MASK)
+    if (s->kind == A_MASK || s->kind == A_SELECT)
         declare_mask(c, s);
     else
         diag_error(c->diags, s->name_span,

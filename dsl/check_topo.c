@@ -270,8 +270,9 @@ bool is_cluster_file(AstList items)
 
 static void refuse_declaration(Checker *c, Ast *s)
 {
+    const char *what = s->kind == A_SELECT ? "selection" : "schedule";
     diag_error(c->diags, s->name_span, "a %s is not allowed in a cluster file",
-               s->kind == A_MASK ? "mask" : "schedule");
+               s->kind == A_MASK ? "mask" : what);
 }
 
 void check_topology(Checker *c, AstList items)

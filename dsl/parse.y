@@ -44,11 +44,13 @@ static void burst_yyerror(const Span *at, Parser *p, const char *text);
 %token FOR "for" IN "in" IF "if" ATTEND "attend" GRAD "grad" WITH "with" PASS "pass" TO "to" RETURN "return"
 %token EXCHANGE "exchange" LATER "statement" COLLECTIVE "gather" USE "use" FILE_ "file" AT "at"
 %token AND "and" OR "or" NOT "not" MOD "mod"
+%token SELECT "select" TOP "top" BY "by" PER "per" WHERE "where" ALWAYS "always"
 %token DOTDOT ".." ARROW "->" BIARROW "<->" LE "<=" GE ">=" EQ "==" NE "!="
 %token IDENT "a name"
 %token <node> NUMBER "a number" STRING "a string"
 
 %type <node> item setting value punct name title word call mask schedule pieces
+%type <node> selection score pooled shared tile always mark
 %type <node> coord phase stmt ref expr primary index along
 %type <list> items settings values values1 block params names coords phases stmts
 %type <list> stmt_block refs words exprs later
@@ -76,6 +78,7 @@ items: %empty                               { $$ = ast_list(NULL); }
 
 item: setting
     | mask
+    | selection
     | schedule
     ;
 
@@ -152,6 +155,39 @@ call: IDENT '(' exprs ')'                   { $$ = ast_word(p, A_CALL, @1); $$->
 mask: MASK name params '=' expr ';'         { $$ = $2; $$->kind = A_MASK; $$->args = $3;
                                               $$->more = ast_list($5);
                                               $$->span = span_join(@1, @3); }
+    ;
+
+/* ---- selections ---- */
+selection: SELECT name params '=' TOP expr OF expr BY score mark shared tile WHERE expr always ';'
+                                            { $$ = $2; $$->kind = A_SELECT; $$->args = $3;
+                                              $$->more = ast_add(ast_list($6), $8);
+                                              $$->more = ast_add(ast_add($$->more, $15), $16);
+                                              $$->body = ast_add(ast_add(ast_list($10), $11), $12);
+                                              $$->body = ast_add($$->body, $13);
+                                              $$->span = span_join(@1, @3); }
+    ;
+
+score: IDENT '(' pooled ',' pooled ')'      { $$ = ast_word(p, A_COORD, @1);
+                                              $$->args = ast_add(ast_list($3), $5); $$->span = @$; }
+    ;
+
+pooled: words                               { $$ = ast_word(p, A_COORD, @$); $$->args = $1; }
+    ;
+
+mark: %empty                                { $$ = ast_word(p, A_COORD, @$); }
+    | name
+    ;
+
+shared: %empty                              { $$ = ast_word(p, A_COORD, @$); }
+    | FOR words                             { $$ = ast_word(p, A_COORD, @$); $$->args = $2; }
+    ;
+
+tile: PER NUMBER name                       { $$ = ast_word(p, A_COORD, @$);
+                                              $$->args = ast_add(ast_list($2), $3); }
+    ;
+
+always: %empty                              { $$ = ast_word(p, A_COORD, @$); }
+    | ALWAYS expr                           { $$ = $2; }
     ;
 
 params: %empty                              { $$ = ast_list(NULL); }
@@ -562,6 +598,7 @@ AstList parse_source(Arena *a, Diags *d, const Source *s, int *mended)
         p.again = false;
         p.at = p.token_end = p.last_end = p.open_string = 0;
         p.held = NULL;
+        p.selecting = false;
         p.items = ast_list(NULL);
         lexer_open(&p);
         burst_yyparse(&p);

@@ -52,6 +52,7 @@ int64_t expr_eval(const Expr *e, int64_t q, int64_t k, const int64_t *var, const
     case E_HASH: return burst_hash(VALUE(e->a), VALUE(e->b));
     case E_PATTERN:
         return burst_pattern(e->pattern->bits, e->pattern->rows, e->pattern->cols, VALUE(e->a), VALUE(e->b));
+    case E_SELECTED: return VALUE(e->a);
     case E_LT: return VALUE(e->a) < VALUE(e->b);
     case E_LE: return VALUE(e->a) <= VALUE(e->b);
     case E_GT: return VALUE(e->a) > VALUE(e->b);

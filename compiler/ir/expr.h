@@ -27,6 +27,7 @@
     EXPR_OP(ABS, "abs", CALL, 7, "burst_abs", CALL) \
     EXPR_OP(HASH, "hash", CALL, 7, "burst_hash", CALL) \
     EXPR_OP(PATTERN, "file", OWN, 7, "", OWN) \
+    EXPR_OP(SELECTED, "select", OWN, 7, "", OWN) \
     EXPR_OP(LT, "<", INFIX, 4, "<", INFIX) \
     EXPR_OP(LE, "<=", INFIX, 4, "<=", INFIX) \
     EXPR_OP(GT, ">", INFIX, 4, ">", INFIX) \
@@ -67,6 +68,7 @@ typedef struct Expr {
     int64_t value; /* CONST: the number; VAR: the variable; TABLE_*: the table; else 0 */
     const struct Expr *a, *b;
     const Pattern *pattern; /* PATTERN: at (a, b) */
+    const struct Selection *selection; /* SELECTED: `a` is the condition of a drawn selection */
     Span span;
 } Expr;
 /* Evaluates on scalars. var may be NULL for masks. table[t][position] gives table values (NULL if there are

@@ -67,10 +67,22 @@ typedef struct Table {
     const struct Lengths *lengths; /* distribution that they are drawn from (data/lengths.h); NULL: uniform */
     Span span;
 } Table;
+/* Blocks of keys that each tile of queries chooses at run time (burst_attend.h). */
+typedef struct Selection {
+    const char *text; /* as written, with arguments: "sparse(16, 64)" */
+    int64_t top, block, queries;
+    int query, key, heads; /* BURST_SELECT_... */
+    bool noncausal; /* blocks after a tile may be chosen */
+    int documents; /* table of documents that `where` reads, counted from 1; 0: none */
+    const Expr *where, *always; /* static: pairs that may be chosen; those that need not be */
+    const Expr *open; /* where and not always */
+    Span span, query_span;
+} Selection;
 typedef struct Mask {
     const char *text; /* as written, with arguments, e.g. "mine(32768, 4)": for comments and tables */
     const Expr *expr; /* boolean over q, k */
     Span span;
+    int selection; /* that it uses, counted from 1; 0: none */
     int *keys; /* [2] cached mask_keys of forward and backward, -1: not yet computed; NULL: not cached */
 } Mask;
 typedef struct Train {

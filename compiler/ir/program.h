@@ -28,6 +28,8 @@ typedef struct Program {
     int table_count;
     const Mask *masks; /* the distinct masks of the layers */
     int mask_count;
+    const Selection *selections; /* of the masks */
+    int selection_count;
     int all_masks, all_tables; /* including those that every_mask appends */
     /* masks it could not add because they take parameters: "mine, other"; NULL: none */
     const char *open_masks;

@@ -88,6 +88,10 @@ static void find_names(Emit *m, const Expr *e)
     m->uses_table |= e->op == E_TABLE_Q || e->op == E_TABLE_K;
     if (e->op == E_PATTERN)
         pattern_number(m, e->pattern);
+    m->uses_k |= e->op == E_SELECTED;
+    m->uses_table |= e->op == E_SELECTED;
+    if (e->op == E_SELECTED)
+        return;
     find_names(m, e->a);
     find_names(m, e->b);
 }
@@ -237,6 +241,10 @@ static void put_difference(Emit *m, const Expr *left, const Expr *right, int64_t
 /* ---- comparisons and patterns: one line each ---- */
 static void put_tile_leaf(Emit *m, const Expr *e)
 {
+    if (e->op == E_SELECTED) {
+        text_add(m->out, "burst_selected(k)");
+        return;
+    }
     if (e->op == E_PATTERN) {
         const Pattern *p = e->pattern;
         text_printf(m->out, "burst_pattern_cover(plan_mask%d_pattern%d, %" PRId64 ", %" PRId64 ", ", m->mask,
@@ -275,6 +283,11 @@ static void put_row_comparison(Emit *m, const Expr *e)
 
 static void put_row_leaf(Emit *m, const Expr *e)
 {
+    if (e->op == E_SELECTED) {
+        find_names(m, e);
+        text_printf(m->out, "t->table[BURST_SELECT_TABLE][%s]", m->spelling->key);
+        return;
+    }
     if (e->op != E_PATTERN) {
         put_row_comparison(m, e);
         return;
@@ -294,7 +307,7 @@ static void put_leaves(Emit *m, const Expr *e)
         put_leaves(m, e->a);
         if (e->b)
             put_leaves(m, e->b);
-    } else if (e->op == E_PATTERN || expr_compares(e->op)) {
+    } else if (e->op == E_PATTERN || e->op == E_SELECTED || expr_compares(e->op)) {
         text_printf(m->out, "%sconst int c%d = ", m->tile || m->spelling->one ? "    " : "        ",
                     m->leaves++);
         (m->tile ? put_tile_leaf : put_row_leaf)(m, e);

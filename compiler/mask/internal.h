@@ -84,6 +84,8 @@ typedef struct MaskNode {
 /* documents[table]: the table's values; NULL: any. If documents is NULL, all tables may have any values, and
  * verdicts hold for every batch. */
 const MaskNode *mask_lower(Arena *a, const Expr *e, const MaskDocuments *const *documents);
+/* The same with a drawn selection in place of blocks that may be chosen or not. */
+const MaskNode *mask_lower_drawn(Arena *a, const Expr *e, const MaskDocuments *const *documents);
 const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t sequence, int batch);
 int64_t mask_documents_at(const MaskDocuments *d, int64_t position); /* the table's value */
 /* A document's begin in (lo, last], near the middle. */
@@ -224,6 +226,7 @@ struct MaskMap {
     double trust;          /* of looks */
     int64_t left;          /* work budget of the current look at a pair */
     int enough;            /* SEEN_ bits after which a look may stop */
+    const MaskNode *batch; /* the mask with drawn documents */
     const MaskNode *sampled; /* the counted mask, with drawn documents */
     int64_t cells;         /* work budget left for cells of pictures */
     MaskCounter *count_tiles, *count_pairs;

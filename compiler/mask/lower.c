@@ -23,6 +23,7 @@ enum { HINT = 64 }; /* tokens per index entry of drawn documents */
 typedef struct Lowering {
     Arena *arena;
     const MaskDocuments *const *documents;
+    bool drawn; /* what is chosen at run time is drawn; else open */
 } Lowering;
 
 /* Plain operations of one node: divisions are slow, a hash looks at several cells, and pattern lookups miss
@@ -162,6 +163,14 @@ static const MaskNode *pattern_node(Lowering *l, const Expr *e)
     return n;
 }
 
+/* What is chosen at run time is a table of keys whose values are not known. */
+static const MaskNode *selected_node(Lowering *l)
+{
+    MaskNode *n = node(l, MN_TABLE_K, BURST_SELECT_TABLE, NULL, NULL);
+    n->open = true;
+    return node(l, MN_ZERO, 0, n, NULL);
+}
+
 static const MaskNode *lower(Lowering *l, const Expr *e)
 {
     switch (e->op) {
@@ -174,13 +183,20 @@ static const MaskNode *lower(Lowering *l, const Expr *e)
         return node(l, e->op == E_AND ? MN_AND : MN_OR, 0, x, y);
     }
     case E_PATTERN: return pattern_node(l, e);
+    case E_SELECTED: return l->drawn ? lower(l, e->a) : selected_node(l);
     default: return comparison(l, e);
     }
 }
 
 const MaskNode *mask_lower(Arena *a, const Expr *e, const MaskDocuments *const *documents)
 {
-    Lowering l = {a, documents};
+    Lowering l = {a, documents, false};
+    return lower(&l, e);
+}
+
+const MaskNode *mask_lower_drawn(Arena *a, const Expr *e, const MaskDocuments *const *documents)
+{
+    Lowering l = {a, documents, true};
     return lower(&l, e);
 }
 

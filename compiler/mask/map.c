@@ -5,7 +5,8 @@
 
 static const double CELLS_WORK = 0x1p30; /* operations, for pictures */
 
-static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch)
+/* drawn: with a drawn selection; else with all pairs that may be chosen. */
+static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch, bool drawn)
 {
     MaskMap *m = NEW(a, MaskMap);
     *m = (MaskMap){
@@ -25,7 +26,9 @@ static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int t
                                                 : NULL;
         m->sampled_tables |= documents[t] != NULL;
     }
-    m->sampled = mask_lower(a, e, documents);
+    m->sampled_tables |= p->masks[mask].selection > 0;
+    m->batch = mask_lower(a, e, documents);
+    m->sampled = drawn ? mask_lower_drawn(a, e, documents) : m->batch;
     m->cells = (int64_t)(CELLS_WORK * part);
     m->count_tiles = mask_counter_new(a, m->sampled, &m->effort);
     m->count_pairs = mask_counter_new(a, m->sampled, &m->effort);
@@ -34,14 +37,19 @@ static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int t
 
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
 {
-    return make_map(a, p, mask, tile_q, tile_k, 0);
+    return make_map(a, p, mask, tile_q, tile_k, 0, true);
+}
+
+MaskMap *mask_map_of_all(Arena *a, const Program *p, int mask, int tile_q, int tile_k)
+{
+    return make_map(a, p, mask, tile_q, tile_k, 0, false);
 }
 
 MaskMap *mask_map_of_batch(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch)
 {
-    MaskMap *m = make_map(a, p, mask, tile_q, tile_k, batch);
-    m->cover = m->sampled;
-    m->sampled_tables = false;
+    MaskMap *m = make_map(a, p, mask, tile_q, tile_k, batch, true);
+    m->cover = m->batch;
+    m->sampled_tables = p->masks[mask].selection > 0;
     return m;
 }
 

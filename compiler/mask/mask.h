@@ -20,6 +20,8 @@ typedef struct PairWork {
 } PairWork;
 typedef struct MaskMap MaskMap;
 MaskMap *mask_map(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
+/* The same with all pairs that a selection may choose. */
+MaskMap *mask_map_of_all(Arena *a, const Program *p, int mask, int tile_q, int tile_k);
 /* The map of one drawn batch, if document lengths are drawn: pairs that no document has are EMPTY. */
 MaskMap *mask_map_of_batch(Arena *a, const Program *p, int mask, int tile_q, int tile_k, int batch);
 bool mask_draws(const Program *p); /* whether document lengths are drawn */
@@ -58,6 +60,8 @@ void print_mask(const Program *p, int mask, Text *out);
 void mask_warn(Diags *d, const Program *p);
 /* In a program that infers, refuses masks that may show a query a later key. */
 bool mask_check_later(Diags *d, const Program *p);
+/* Refuses selections whose `where` shows a tile blocks after it without `noncausal`. */
+bool mask_check_selections(Diags *d, const Program *p);
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template

@@ -53,6 +53,25 @@ MaskSum mask_sum(MaskMap *m)
     return (MaskSum){w, (double)w.pairs / ((double)m->sequence * (double)m->sequence)};
 }
 
+/* The figures and the picture above are of a drawn selection. */
+static void print_selection(Arena *scratch, const Program *p, int mask, Text *out)
+{
+    static const char *const queries[] = {BURST_SELECT_QUERIES(BURST_SELECT_NAME)},
+                             *const keys[] = {BURST_SELECT_KEYS(BURST_SELECT_NAME)},
+                             *const heads[] = {BURST_SELECT_HEADS(BURST_SELECT_NAME)};
+    const Selection *s = &p->selections[p->masks[mask].selection - 1];
+    MaskMap *all = mask_map_of_all(scratch, p, mask, BURST_TILE, BURST_TILE);
+    text_printf(out,
+                "selection %s: top %" PRId64 " of k / %" PRId64 " by dot(%s, %s) for %s per %" PRId64
+                " queries; above, one drawn at random\nwhere ",
+                s->text, s->top, s->block, queries[s->query], keys[s->key], heads[s->heads], s->queries);
+    mask_text(s->where, p->tables, out);
+    text_add(out, "\nalways ");
+    mask_text(s->always, p->tables, out);
+    text_printf(out, "\npairs_at_most %" PRId64 "\nall pairs that may be chosen, ", mask_sum(all).work.pairs);
+    print_picture(all, out);
+}
+
 void print_mask(const Program *p, int mask, Text *out)
 {
     Arena *scratch = arena_new();
@@ -66,5 +85,7 @@ void print_mask(const Program *p, int mask, Text *out)
     text_printf(out, "relative_error %.3g\ntile %d x %d\n", w.pairs_error, BURST_TILE, BURST_TILE);
     text_printf(out, "tiles_full %" PRId64 "\ntiles_partial %" PRId64 "\n", w.tiles_full, w.tiles_partial);
     print_picture(m, out);
+    if (p->masks[mask].selection)
+        print_selection(scratch, p, mask, out);
     arena_free(scratch);
 }

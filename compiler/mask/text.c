@@ -25,6 +25,7 @@ static void put_own(const ExprWriter *w, const Expr *e)
     case E_CONST: text_printf(w->out, e->value < 0 ? "(%lld)" : "%lld", (long long)e->value); break;
     case E_VAR: text_printf(w->out, "v%d", (int)e->value); break;
     case E_PATTERN: put_pattern(w, e); break;
+    case E_SELECTED: text_printf(w->out, "top(%s)", e->selection ? e->selection->text : ""); break;
     default: put_table(e, w->with, w->out);
     }
 }

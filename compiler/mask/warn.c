@@ -216,22 +216,46 @@ static bool later_among(Rows *r, int64_t first, int64_t last)
            later_among(r, middle + 1, last);
 }
 
+/* Whether some query may keep a key after it, or it takes too long to find out. */
+static bool may_show_later(const Program *p, const Expr *e)
+{
+    Arena *scratch = arena_new();
+    Rows r = {.mask = mask_lower(scratch, e, NULL),
+              .sequence = p->sequence,
+              .left = 16 * p->sequence + VERDICTS};
+    const bool later = later_among(&r, 0, p->sequence - 1);
+    arena_free(scratch);
+    return later;
+}
+
+bool mask_check_selections(Diags *d, const Program *p)
+{
+    bool good = true;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *s = &p->selections[i];
+        if (s->noncausal || !may_show_later(p, s->where))
+            continue;
+        diag_error(
+            d, s->span,
+            "the `where` of selection '%s' may show a query keys after it, so that later tokens would "
+            "decide what earlier ones read; write `where causal and ...`, or `noncausal` after the score",
+            s->text);
+        good = false;
+    }
+    return good;
+}
+
 bool mask_check_later(Diags *d, const Program *p)
 {
     bool none = true;
     for (int i = 0; i < p->mask_count && p->infer.lengths; i++) {
-        Arena *scratch = arena_new();
-        Rows r = {.mask = mask_lower(scratch, p->masks[i].expr, NULL),
-                  .sequence = p->sequence,
-                  .left = 16 * p->sequence + VERDICTS};
-        if (later_among(&r, 0, p->sequence - 1)) {
-            diag_error(d, p->masks[i].span,
-                       "mask '%s' may show a query keys after it, which are not there yet when a prompt is "
-                       "continued; `--evaluate` of a program that trains computes its loss",
-                       p->masks[i].text);
-            none = false;
-        }
-        arena_free(scratch);
+        if (!may_show_later(p, p->masks[i].expr))
+            continue;
+        diag_error(d, p->masks[i].span,
+                   "mask '%s' may show a query keys after it, which are not there yet when a prompt is "
+                   "continued; `--evaluate` of a program that trains computes its loss",
+                   p->masks[i].text);
+        none = false;
     }
     return none;
 }

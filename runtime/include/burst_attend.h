@@ -59,6 +59,27 @@ bool burst_pair_live(const BurstMask *m, const BurstChunk *q, const BurstChunk *
  * the pair: their hull without its largest gaps. */
 BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const BurstChunk *k, int side);
 
+/* ---- selections: blocks of keys that tiles of queries choose at run time ----
+ * A tile of queries scores each block of keys before it, by the product of one query with one key that
+ * represents the block, and keeps the `top` blocks with the greatest scores. A selection is a condition of a
+ * mask: where and (always or chosen). Which blocks may be chosen is decided by the static masks alone. */
+/* id, as written. What represents a tile: its first query; the mean of the tile's before that are in the same
+ * document as this first one; the mean of its own that are. */
+#define BURST_SELECT_QUERIES(X) \
+    X(FIRST_QUERY, "first Q") X(PREVIOUS_MEAN, "previous mean Q") X(OWN_MEAN, "mean Q")
+/* What represents a block, of its keys in the document of its last one: their mean; in each channel that one
+ * of the least and the greatest with the greater product (Quest, arXiv 2406.10774); the first. */
+#define BURST_SELECT_KEYS(X) X(MEAN_KEY, "mean K") X(LIMITS, "minmax K") X(FIRST_KEY, "first K")
+/* Which heads share a choice: none; those of one key head, by the sum of their scores; all. */
+#define BURST_SELECT_HEADS(X) X(OF_HEAD, "each head") X(OF_KV, "kv_head") X(OF_ALL, "all heads")
+#define BURST_SELECT_ID(id, name) BURST_SELECT_##id,
+#define BURST_SELECT_NAME(id, name) name,
+enum { BURST_SELECT_QUERIES(BURST_SELECT_ID) BURST_SELECT_QUERY_KINDS };
+enum { BURST_SELECT_KEYS(BURST_SELECT_ID) BURST_SELECT_KEY_KINDS };
+enum { BURST_SELECT_HEADS(BURST_SELECT_ID) BURST_SELECT_HEAD_KINDS };
+/* Masks read what is chosen as a table of keys, 1 or 0, after those of the batch. */
+enum { BURST_SELECT_TABLE = 3 };
+
 /* ---- attention on the host for one pair of a query chunk and a key chunk (BurstAttention, section 3;
  * FlashAttention-2) ---- */
 typedef struct BurstAttend {

@@ -256,6 +256,15 @@ BURST_FN int burst_zero(BurstForm x, const BurstSide *q, const BurstSide *k) /* 
     return u.lo == u.hi ? BURST_FULL : BURST_PARTIAL;
 }
 
+/* Whether the keys are chosen, of a tile whose side has that. */
+BURST_FN int burst_selected(const BurstSide *k)
+{
+    const int32_t lo = k->table_lo[BURST_SELECT_TABLE], hi = k->table_hi[BURST_SELECT_TABLE];
+    if (lo > 0 && hi == lo)
+        return BURST_FULL;
+    return lo == 0 && hi == 0 ? BURST_EMPTY : BURST_PARTIAL;
+}
+
 /* Pattern cells at (row, col). Stops at the first cell that differs. */
 BURST_FN int burst_pattern_cover(const uint8_t *cell, int64_t rows, int64_t cols, BurstForm row,
                                  BurstForm col, const BurstSide *q, const BurstSide *k)

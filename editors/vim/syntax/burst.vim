@@ -3,7 +3,7 @@ if exists("b:current_syntax")
   finish
 endif
 syntax match burstStatement "\%(^\|[;{}]\)\s*\zs\%(\%(and\|or\|not\)\>\)\@!\h\w*"
-syntax keyword burstOperator and or not mod per of over to from with at by in
+syntax keyword burstOperator and or not mod per of over to from with at by in top where always
 syntax keyword burstFunction min max abs hash bitand bitor bitxor
 syntax keyword burstConstant auto yes no none true false learned
 syntax match burstNumber "\<\d\+\%(\.\d\+\)\=\%([eE][-+]\=\d\+\)\=\s\=\%([KMGT]i\=B\=\%(/s\)\=\|[KMGT]b/s\|[GT]FLOP/s\|[munp]\=s\)\=\>"
