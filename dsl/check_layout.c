@@ -111,6 +111,7 @@ bool has_value(const Checker *c, const char *name, int n)
         {m->query_latent > 0, " q_low rstd_q_low "},
         {m->latent > 0, " kv_low rstd_kv_low "},
         {m->layer.experts, " logits expert_gate_up "},
+        {m->layer.attention_gate, " attn_gate "},
         {m->scan.heads > 0, " scan_in scan_z scan_gates scan_o rstd_scan "},
         {m->experts.shared > 0, " shared_gate_up "},
         {m->experts.shared_gate, " shared_logit "},

@@ -372,8 +372,10 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->type);
     if (family)
         check_family_experts(c, f, family);
-    if (family && f->m.scan.heads)
-        diag_error(c->diags, f->family, "the family %s has no 'scan'", family->type);
+    if (family && family->parts.layer.scan != f->m.layer.scan)
+        diag_error(c->diags, f->family,
+                   family->scan ? "the family %s needs 'scan' in some layers" : "the family %s has no 'scan'",
+                   family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
     if (family && f->m.rope.query_beta > 0 && !family->scaled_queries)
@@ -506,6 +508,7 @@ static const Field model_fields[] = {
     {"o_bias", take_part, AT(layer.o_bias), 0},
     {"mlp_bias", take_part, AT(layer.mlp_bias), 0},
     {"head_bias", take_part, AT(layer.head_bias), 0},
+    {"attention_gate", take_part, AT(layer.attention_gate), 0},
 #define X(id, name, constant) {name, take_double, AT(scale[BURST_SCALE_##id]), 0, UNIT_NONE, 1e-6, 1e6},
     BURST_SCALE_ROWS(X)
 #undef X
@@ -729,6 +732,7 @@ static void check_latent(Checker *c, ModelFields *f)
         {m->qkv_bias, "'latent' cannot be combined with 'qkv_bias'"},
         {m->qk_norm, "'latent' cannot be combined with 'qk_norm': latents have norms of their own"},
         {m->layer.norm != BURST_NORM_RMS, "'latent' requires 'norm rmsnorm'"},
+        {m->layer.attention_gate, "'latent' cannot be combined with 'attention_gate'"},
     };
     if (!m->latent && (m->query_latent || (m->value_dim && !f->alone)))
         diag_error(c->diags, m->query_latent ? f->query_latent : f->value_dim,

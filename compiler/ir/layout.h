@@ -23,12 +23,13 @@ enum { TRAVEL_LATENTS = TRAVELS, TRAVEL_WORDS };
 #define RECOMPUTE_ROWS(X) /* id, name, saved */ \
     X(NONE, "none", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 " \
-      "gate_up up shared_gate_up shared_logit logits expert_gate_up scan_in scan_z scan_gates scan_o " \
+      "gate_up up shared_gate_up shared_logit logits expert_gate_up attn_gate scan_in scan_z scan_gates " \
+      "scan_o " \
       "rstd_scan " \
       "attn rstd_attn mlp rstd_mlp ") \
     X(FFN, "ffn", \
       " x rstd1 q_low rstd_q_low q_raw rstd_q q kv_low rstd_kv_low k_raw rstd_k k v o lse x_mid rstd2 attn " \
-      "rstd_attn mlp rstd_mlp scan_in scan_z scan_gates scan_o rstd_scan ") \
+      "rstd_attn mlp rstd_mlp attn_gate scan_in scan_z scan_gates scan_o rstd_scan ") \
     X(SELECTIVE, "selective", \
       " x o lse scan_o ") /* selective checkpoint++ (LoongTrain, arXiv 2406.18485) */ \
     X(TAIL, "tail", \

@@ -417,6 +417,29 @@ static const char *const minimax_m2_unread[] = {"attn_type_list",
                                                 "output_router_logits",
                                                 "max_model_len",
                                                 NULL};
+static const FusedTensor qwen3_5_names[] = {
+    {"self_attn.q_proj.weight",
+     {"self_attn.q_proj.weight", "self_attn.gate_proj.weight"},
+     .by_queries = true},
+    {"linear_attn.conv1d.weight", {"linear_attn.conv1d.weight"}, .channels = true},
+    {0},
+};
+static const ScanFields gated_delta_fields = {"linear_num_value_heads",
+                                              "linear_num_key_heads",
+                                              "linear_key_head_dim",
+                                              "linear_value_head_dim",
+                                              "linear_conv_kernel_dim",
+                                              32,
+                                              16,
+                                              128,
+                                              128,
+                                              4,
+                                              "linear_attention",
+                                              "full_attention_interval",
+                                              4};
+/* of layers beyond the last, and how a library keeps the state */
+static const char *const qwen3_5_unread[] = {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
+                                             "mamba_ssm_dtype", NULL};
 static const PartField qwen2_moe_flags[] = {{"qkv_bias", true, {.qkv_bias = true}}, {0}};
 static const PartField gpt_oss_flags[] = {
     {"attention_bias", true, {.qkv_bias = true, .layer.o_bias = 1}},
@@ -1103,6 +1126,20 @@ const Family families[] = {
      .part = 1,
      .turns_field = "rotary_dim",
      .fused = minimax_m2_names},
+    {.type = "qwen3_5_text",
+     .architecture = "Qwen3_5ForCausalLM",
+     .mrope = true,
+     .parts = {.qk_norm = true, .layer = {.attention_gate = 1, .scan = 1}},
+     .norms_less_one = true,
+     .kv_heads = 4,
+     .head_dim = 256,
+     .scan = &gated_delta_fields,
+     .unread = qwen3_5_unread,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .part = 0.25,
+     .types = true,
+     .fused = qwen3_5_names},
     {.type = "ministral3",
      .architecture = "Ministral3ForCausalLM",
      .scaled_queries = true,
@@ -1131,6 +1168,7 @@ const Whole wholes[] = {
     {"mistral3", "Mistral3ForConditionalGeneration", "ministral3", true, NULL, false},
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, NULL, false},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, NULL, false},
+    {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text", false, NULL, true},
     {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", false, NULL, true},
     {0},
 };

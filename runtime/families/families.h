@@ -28,10 +28,12 @@ enum { FUSED_PARTS = 3 };
 typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
     bool by_heads;
+    bool by_queries; /* the same by heads of queries */
     bool by_experts; /* all experts' in one tensor of three dimensions, the experts' the first */
     bool transposed; /* a part's rows lie across the tensor, which has as many as a part has columns */
     bool alternate;  /* rows of the parts take turns */
     bool row;        /* a vector is a matrix of one row */
+    bool channels;   /* a row for each channel of a convolution, [channels][1][kernel] */
 } FusedTensor;
 /* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
  * value by the root of layers, by hidden. */
@@ -77,6 +79,14 @@ typedef struct ExpertFields {
     /* what no field says, but for numbers; alpha and scale 0: 1 */
     BurstExperts is;
 } ExpertFields;
+/* Fields of config.json about recurrent layers (BurstScan), and their values where one is not given. `type`
+ * is such a layer's in layer_types; without that list, each `interval`-th layer has attention. */
+typedef struct ScanFields {
+    const char *heads, *key_heads, *key_dim, *value_dim, *kernel;
+    int absent_heads, absent_key_heads, absent_key_dim, absent_value_dim, absent_kernel;
+    const char *type, *interval;
+    int absent_interval;
+} ScanFields;
 /* Fields that say how many of the first layers have a dense network in place of experts:
  * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval. */
 typedef enum DenseLayers { DENSE_NONE, DENSE_FIRST, DENSE_TYPES, DENSE_START } DenseLayers;
@@ -128,6 +138,7 @@ typedef struct Family {
      * which 0 is hidden / heads */
     int latent, query_latent, own, shared, value_dim;
     const ExpertFields *moe; /* of parts.layer.experts */
+    const ScanFields *scan; /* of parts.layer.scan */
     const char *const *unread; /* fields of parts that no layer may have, up to NULL; NULL: none */
     DenseLayers dense; /* of parts.layer.experts: which layers have none */
     int absent_dense; /* how many of the first where no field says it */

@@ -42,6 +42,8 @@ typedef struct BurstLayer {
     int experts; /* which each token chooses, in place of one feed-forward network: BURST_EXPERTS_... */
     /* keys and values are computed from a latent: multi-head latent attention, arXiv 2405.04434 */
     int latent;
+    int attention_gate; /* attention's output is multiplied by the sigmoid of a product of the layer's input
+                         */
     int scan; /* some layers have a recurrent layer in place of attention: BurstScan */
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
@@ -95,7 +97,8 @@ typedef struct BurstExperts {
     X(o_bias, "o_bias", "no", "yes", 0, 0, 0, 0) \
     X(mlp_bias, "mlp_bias", "no", "yes", 0, 0, 0, 0) \
     X(head_bias, "head_bias", "no", "yes", 0, 0, 0, 0) \
-    X(qk_norm_all, "qk_norm", "no or yes", "all", 0, 0, 0, 0)
+    X(qk_norm_all, "qk_norm", "no or yes", "all", 0, 0, 0, 0) \
+    X(attention_gate, "attention_gate", "no", "yes", 0, 0, 0, 0)
 
 /* ---- parameters of a rotary position embedding's frequencies (families/frequency.h) ---- */
 /* Scaling of frequencies: linear (Position Interpolation, arXiv 2306.15595), llama3 (arXiv 2407.21783), yarn

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 23 /* raised when programs emitted by an older burstc no longer fit */
+#define BURST_RT_ABI 24 /* raised when programs emitted by an older burstc no longer fit */
 
 #ifdef __cplusplus
 extern "C" {

@@ -20,9 +20,9 @@ static void write_parts(FILE *out, const BurstLayer *l)
     static const char *const parallel[] = {"", " parallel yes;", " parallel two_norms;"};
     if (l->norms)
         fprintf(out, " norms %s;", places[l->norms]);
-    fprintf(out, "%s%s%s%s%s", parallel[l->parallel], l->norm_bias ? " norm_bias yes;" : "",
+    fprintf(out, "%s%s%s%s%s%s", parallel[l->parallel], l->norm_bias ? " norm_bias yes;" : "",
             l->o_bias ? " o_bias yes;" : "", l->mlp_bias ? " mlp_bias yes;" : "",
-            l->head_bias ? " head_bias yes;" : "");
+            l->head_bias ? " head_bias yes;" : "", l->attention_gate ? " attention_gate yes;" : "");
 }
 
 /* What no field of config.json says is the family's. */
@@ -189,6 +189,7 @@ static bool import_config(Misfits *m, const char *folder, const json_t *config, 
     const json_int_t length = json_integer_value(most);
     const Masks masks = import_masks(m, config, &model, layers, length);
     layer_ropes_check(m, NULL, config, &model, &masks);
+    scans_check(m, NULL, config, &model);
     const bool is_length = json_is_integer(most) && length >= 2 && length <= INT64_C(1) << 40;
     if (!is_length)
         misfit(m, "max_position_embeddings, the sequence's length, is no whole number from 2 to 2^40");
@@ -201,6 +202,7 @@ static bool import_config(Misfits *m, const char *folder, const json_t *config, 
     fputs("\n", out);
     write_model(out, &model);
     layer_ropes_text(out, &model, config, &masks);
+    scans_text(out, &model, config);
     fputs("}\n", out);
     write_masks(out, &model, &masks);
     if (path_is_plain(folder))

@@ -108,12 +108,14 @@ static void check_unread_types(Misfits *m, const json_t *types, const Masks *mas
                masks->family->type);
 }
 
+static bool is_scan(const json_t *type, const Family *f) { return f->scan && is_type(type, f->scan->type); }
+
 /* The first layer of a type that burstc cannot compute; -1: none. */
-static int odd_type(const json_t *types, bool windows)
+static int odd_type(const json_t *types, const Family *f, bool windows)
 {
     for (size_t i = 0; i < json_array_size(types); i++) {
         const json_t *type = json_array_get(types, i);
-        if (!is_full(type) && !(windows && is_type(type, "sliding_attention")))
+        if (!is_full(type) && !is_scan(type, f) && !(windows && is_type(type, "sliding_attention")))
             return (int)i;
     }
     return -1;
@@ -135,15 +137,17 @@ static void take_types(Misfits *m, int layers, const json_t *config, Masks *mask
         return;
     }
     masks->types = types;
-    const int odd = odd_type(types, masks->window > 0);
+    const int odd = odd_type(types, masks->family, masks->window > 0);
     if (odd < 0)
         return;
     const json_t *type = json_array_get(types, (size_t)odd);
     value_text(type, text);
-    misfit(m, "layer_types has %s for layer %d%s", text, odd,
-           is_type(type, "sliding_attention")
-               ? ", but use_sliding_window and sliding_window set no window"
-               : ", expected full_attention or sliding_attention");
+    if (is_type(type, "sliding_attention"))
+        misfit(m, "layer_types has %s for layer %d, but use_sliding_window and sliding_window set no window",
+               text, odd);
+    else
+        misfit(m, "layer_types has %s for layer %d, expected full_attention or %s", text, odd,
+               masks->family->scan ? masks->family->scan->type : "sliding_attention");
 }
 
 /* A missing field has its default; null means no window. */
@@ -201,14 +205,14 @@ void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
         snprintf(text, MASK_TEXT, "%s", m->causal ? "causal" : "full");
 }
 
-/* A window at least as long as the sequence equals causal. */
+/* A window at least as long as the sequence equals causal; a layer with a scan has none. */
 static bool same_mask(const char *here, const BurstPlan *p, const Masks *m, int layer)
 {
     char there[MASK_TEXT];
     Masks seen = *m;
     masks_layer(m, layer, there);
     seen.wide = m->window >= p->sequence;
-    if (strcmp(there, here) == 0)
+    if (strcmp(there, here) == 0 || plan_has_scan(p, layer))
         return true;
     masks_layer(&seen, layer, there);
     return strcmp(there, here) == 0;
@@ -266,6 +270,7 @@ void config_check_masks(const BurstCtx *c, const BurstPlan *p, const json_t *con
     const Masks masks = masks_read(m, p->layers, config, model->family);
     char there[MASK_TEXT];
     layer_ropes_check(m, p, config, model, &masks);
+    scans_check(m, p, config, model);
     if (m->count > before)
         return;
     if (written) {

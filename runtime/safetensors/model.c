@@ -14,6 +14,7 @@ typedef struct Field {
     size_t at;
     bool latent; /* of multi-head latent attention alone */
     bool experts; /* of families with experts alone, by names of their own (ExpertFields) */
+    bool scan; /* of families with scans alone, by names of their own (ScanFields) */
 } Field;
 #define AT(member) offsetof(HfModel, member)
 static const Field fields[] = {
@@ -38,6 +39,11 @@ static const Field fields[] = {
     {NULL, WHOLE, AT(top_groups), .experts = true},
     {NULL, REAL, AT(alpha), .experts = true},
     {NULL, REAL, AT(limit), .experts = true},
+    {NULL, WHOLE, AT(scan_heads), .scan = true},
+    {NULL, WHOLE, AT(scan_key_heads), .scan = true},
+    {NULL, WHOLE, AT(scan_key_dim), .scan = true},
+    {NULL, WHOLE, AT(scan_value_dim), .scan = true},
+    {NULL, WHOLE, AT(scan_kernel), .scan = true},
     {"vocab_size", WHOLE, AT(vocab)},
     {"rms_norm_eps", REAL, AT(norm_eps)},
     {"tie_word_embeddings", FLAG, AT(tied)},
@@ -131,6 +137,11 @@ HfModel model_of(const BurstPlan *p)
                  .shared_ffn = p->experts.shared,
                  .groups = p->experts.groups ? p->experts.groups : 1,
                  .top_groups = p->experts.groups ? p->experts.top_groups : 1,
+                 .scan_heads = p->scan.heads,
+                 .scan_key_heads = p->scan.key_heads,
+                 .scan_key_dim = p->scan.key_dim,
+                 .scan_value_dim = p->scan.value_dim,
+                 .scan_kernel = plan_scan_kernel(p),
                  .weight_scale = p->experts.scale,
                  .alpha = p->experts.alpha,
                  .limit = p->experts.limit,
@@ -213,11 +224,29 @@ static const char *experts_field_name(const Family *family, const Field *f)
     }
 }
 
+/* Its name, and its value where the field is not given; NULL: the family has none. */
+static const char *scan_field_name(const Family *family, const Field *f, int *absent)
+{
+    const ScanFields *x = family->scan;
+    if (!x)
+        return NULL;
+    switch (f->at) {
+    case offsetof(HfModel, scan_heads): *absent = x->absent_heads; return x->heads;
+    case offsetof(HfModel, scan_key_heads): *absent = x->absent_key_heads; return x->key_heads;
+    case offsetof(HfModel, scan_key_dim): *absent = x->absent_key_dim; return x->key_dim;
+    case offsetof(HfModel, scan_value_dim): *absent = x->absent_value_dim; return x->value_dim;
+    default: *absent = x->absent_kernel; return x->kernel;
+    }
+}
+
 /* Its name in the family's config.json. */
 static const char *field_name(const Family *family, const Field *f)
 {
+    int absent;
     if (f->experts)
         return experts_field_name(family, f);
+    if (f->scan)
+        return scan_field_name(family, f, &absent);
     if (f->kind == ACT && family->activation_field)
         return family->activation_field;
     if (f->at == offsetof(HfModel, ffn) && family->ffn_field)
@@ -232,6 +261,8 @@ static bool has_field(const Family *family, const Field *f)
         return family->softcap > 0;
     if (f->experts)
         return experts_field_name(family, f) != NULL;
+    if (f->scan)
+        return family->scan != NULL;
     if (f->at == offsetof(HfModel, ffn))
         return !family->moe || family->dense;
     return family->parts.layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
@@ -316,6 +347,9 @@ static json_t *experts_default(const Family *family, const Field *f, bool null)
 static json_t *absent_value(const HfModel *m, const Field *f, bool null)
 {
     const Family *family = m->family;
+    int absent = 0;
+    if (f->scan && scan_field_name(family, f, &absent))
+        return null ? NULL : json_integer(absent);
     if (f->at == offsetof(HfModel, kv_heads))
         return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
     if (f->at == offsetof(HfModel, head_dim) && family->head_dim && !null)
@@ -611,6 +645,7 @@ bool model_has_field(const Family *f, const char *name)
     found = found || (f->dense && strcmp(name, dense_fields[f->dense]) == 0) ||
             (f->dense == DENSE_START && strcmp(name, "moe_layer_end_index") == 0) ||
             (f->moe && f->moe->method && strcmp(name, "topk_method") == 0);
+    found = found || (f->scan && strcmp(name, f->scan->interval) == 0);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
         found = found || strcmp(fixed->name, name) == 0;
     /* these follow from others, whatever a file has */

@@ -68,7 +68,8 @@ static int64_t elements_of(const BurstUnit *u, const char *tensor)
 
 float tensor_shift(const Family *f, const BurstTensor *t)
 {
-    return f->norms_less_one && strstr(t->name, "norm.weight") ? -1 : 0;
+    const bool of_scan = strncmp(t->name, "linear_attn.", 12) == 0; /* which has its weights as they are */
+    return f->norms_less_one && !of_scan && strstr(t->name, "norm.weight") ? -1 : 0;
 }
 
 enum { TENSOR_NAME = 128 }; /* of a tensor within its unit */
@@ -132,14 +133,17 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
     int64_t all;
     int parts;
     place.first = part_first(u, fused, place.part, expert, &all, &parts);
-    if (fused->by_heads) {
-        place.first /= p->kv_heads;
-        place.run = own / p->kv_heads;
-        place.stride = all / p->kv_heads;
+    const int heads = fused->by_queries ? p->heads : p->kv_heads;
+    if (fused->by_heads || fused->by_queries) {
+        place.first /= heads;
+        place.run = own / heads;
+        place.stride = all / heads;
     }
     place.shape[0] = vector ? all : all / t->cols;
     if (fused->row)
         place.dims = 2, place.shape[0] = 1, place.shape[1] = all;
+    if (fused->channels)
+        place.dims = 3, place.shape[1] = 1, place.shape[2] = t->cols;
     const bool transposed = fused->transposed && !n->straight;
     if (transposed || fused->alternate)
         set_turns(&place, fused, transposed, t, all, parts);

@@ -100,6 +100,7 @@ typedef struct HfModel {
     int64_t experts, top, expert_width; /* of layer.experts */
     int64_t dense; /* so many first layers have none, where others have; -1: others than the first */
     int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
+    int64_t scan_heads, scan_key_heads, scan_key_dim, scan_value_dim, scan_kernel; /* of layer.scan */
     double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
     int64_t sequence; /* of a plan */
     /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
@@ -201,6 +202,11 @@ BurstRope layer_rope(const HfModel *m, const json_t *config, const Masks *masks,
 void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there,
                        const Masks *masks);
 void layer_ropes_text(FILE *out, const HfModel *m, const json_t *config, const Masks *masks);
+/* Layers with a scan: those of the folder that are not the plan's (NULL: there is none) are a misfit. */
+void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there);
+void scans_text(FILE *out, const HfModel *m, const json_t *config); /* as a model has them */
+bool plan_has_scan(const BurstPlan *p, int layer);
+int64_t plan_scan_kernel(const BurstPlan *p); /* 0: no layer has a scan */
 bool layer_ropes_write(json_t *config, const BurstPlan *p, const Family *family);
 /* Adds fields that mean the plan's masks to transformers, as `source` has them (the config.json that the
  * weights came from, or NULL) where that means the same; where no fields do, burst_attention. They also

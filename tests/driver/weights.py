@@ -199,8 +199,8 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
     # one line, whatever else does not fit
     "experts": ({"config": {"model_type": "kimi_k2", "n_routed_experts": 8, "num_experts_per_tok": 2, "hidden_act": "gelu"}},
                 ['model_type is "kimi_k2", which is a mixture of experts (n_routed_experts is 8): types with experts that are known: qwen3_moe, qwen2_moe, olmoe']),
-    "recurrent": ({"config": {"model_type": "qwen3_5", "text_config": {"linear_num_value_heads": 16}, "num_experts": 1}},
-                  ['model_type is "qwen3_5", which has recurrent layers (linear_num_value_heads is 16)']),
+    "recurrent": ({"config": {"model_type": "jamba", "text_config": {"mamba_d_state": 16}, "num_experts": 1}},
+                  ['model_type is "jamba", which has recurrent layers (mamba_d_state is 16)']),
     "hybrid": ({"config": {"model_type": "granitemoehybrid", "num_local_experts": 0, "layer_types": ["mamba", "attention", "mamba"]}},
                ['model_type is "granitemoehybrid", which has recurrent layers (layer_types is ["mamba","attention","mamba"])']),
     "hybrid_experts": ({"config": {"model_type": "granitemoehybrid", "num_local_experts": 8, "layer_types": ["attention"] * 3}},

@@ -1,4 +1,5 @@
 """What Hugging Face transformers says of a small Llama, Qwen2 or Qwen3 model: its folder, its loss and its gradients. Used by run_weights.py."""
+import contextlib
 import json
 import re
 
@@ -17,10 +18,27 @@ def config_of(shape, sequence):
         rope_theta=500000.0, tie_word_embeddings=shape.tied, max_position_embeddings=sequence, initializer_range=0.1)
 
 
+@contextlib.contextmanager
+def in_float64():
+    """What models compute in float32 whatever their weights are, such as recurrent layers' states, in float64."""
+    to, narrow = torch.Tensor.to, torch.Tensor.float
+
+    def widened(x, *args, **named):
+        return to(x, *(torch.float64 if a is torch.float32 else a for a in args),
+                  **{name: torch.float64 if value is torch.float32 else value for name, value in named.items()})
+    torch.Tensor.to, torch.Tensor.float = widened, torch.Tensor.double
+    try:
+        yield
+    finally:
+        torch.Tensor.to, torch.Tensor.float = to, narrow
+
+
 def loss(model, text, sequence):
     """Mean over the tokens of the file's first window, in float64 where the model is."""
     token = torch.tensor(list(text.read_bytes()[:sequence + 1]))
-    logits = model(input_ids=token[None, :-1]).logits[0]
+    wide = hasattr(model.config.get_text_config(), "linear_num_value_heads") if hasattr(model.config, "get_text_config") else False
+    with in_float64() if wide else contextlib.nullcontext():
+        logits = model(input_ids=token[None, :-1]).logits[0]
     return torch.nn.functional.cross_entropy(logits, token[1:])
 
 

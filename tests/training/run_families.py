@@ -45,6 +45,9 @@ LAYOUTS.update({"tensor_ulysses": (4, emitted.layout(1, 2, "ulysses", "keys", "c
                 **{f"tensor_{name}": (4, SPLIT.replace("recompute none", settings)) for name, settings in (
                     ("selective", "recompute selective; token chunks 3"), ("full", "recompute full; overlap no"),
                     ("tail", "recompute tail(0.3); offload activations"), ("some", "recompute save(q_raw(2), rstd_k, k)"))}})
+LAYOUTS.update({f"alone_{name}": (1, LAYOUTS["one"][1].replace("recompute none", settings)) for name, settings in (
+    ("full", "recompute full(2); offload activations"), ("chunks", "recompute selective; token chunks 3, attention"), ("ffn", "recompute ffn"))})
+OF_SCANS = tuple(name for name in LAYOUTS if name.startswith("alone_"))
 SEVERAL = ("ring", "ulysses", "tensor")
 OF_LATENTS = ("chunks_of_attention", "chunks_of_keys", "latents_of_two", "latents_ring", "latents_tensor", "latents_recompute")
 OF_WHOLE_NORMS = tuple(name for name in LAYOUTS if name.startswith("tensor_"))
@@ -67,6 +70,7 @@ MLA = dict(num_key_value_heads=4, kv_lora_rank=20, qk_nope_head_dim=12, qk_rope_
 BIASED = dict(attention_bias=True, mlp_bias=True)
 EXPERTS = dict(num_experts=8, num_experts_per_tok=2)
 ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24)
+DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=24)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -188,6 +192,10 @@ CASES = {  # name: class, its configuration
     "glm4_moe_air": ("Glm4Moe", dict(ROUTED, head_dim=32, attention_bias=True, first_k_dense_replace=0, norm_topk_prob=False)),
     "glm4_moe_lite": ("Glm4MoeLite", dict(MLA, **ROUTED, q_lora_rank=24)),
     "ernie4_5_moe": ("Ernie4_5_Moe", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, head_dim=16)),
+    "qwen3_5": ("Qwen3_5", dict(DELTA, head_dim=16)),
+    "qwen3_5_wide": ("Qwen3_5", dict(DELTA, head_dim=256, num_attention_heads=4, num_key_value_heads=1, linear_num_key_heads=4, linear_key_head_dim=8,
+                                     linear_value_head_dim=40, tie_word_embeddings=True, linear_conv_kernel_dim=3,
+                                     layer_types=["full_attention", "linear_attention"] * 2)),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -197,7 +205,8 @@ WHOLES = {"Gemma3": dict(vision_config=EYE, mm_tokens_per_image=4, boi_token_ind
           "Mistral3": dict(vision_config=dict(EYE, model_type="pixtral", head_dim=8), image_token_index=10, tie_word_embeddings=False),
           "Qwen2_5_VL": dict(vision_config=dict(QWEN_EYE, fullatt_block_indexes=[0]), **QWEN_IDS),
           **{name: dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16, deepstack_visual_indexes=[0]), **QWEN_IDS)
-             for name in ("Qwen3VL", "Qwen3VLMoe")}}
+             for name in ("Qwen3VL", "Qwen3VLMoe")},
+          "Qwen3_5": dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16), **QWEN_IDS)}
 MROPE = rope("default", 1e6, mrope_section=[2, 3, 3])
 PARTS = {  # name: the larger model, the text model's class, its configuration
     "gemma3_part": ("Gemma3", "Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES)),
@@ -206,6 +215,8 @@ PARTS = {  # name: the larger model, the text model's class, its configuration
         rope_type="yarn", rope_theta=1e6, factor=16.0, original_max_position_embeddings=16, max_position_embeddings=256, beta_fast=32.0,
         beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1))),
     "qwen2_5_vl_part": ("Qwen2_5_VL", "Qwen2", MROPE),
+    "qwen3_5_part": ("Qwen3_5", "Qwen3_5", dict(rope("default", 1e6, mrope_section=[2, 1, 1], mrope_interleaved=True,
+                                                     partial_rotary_factor=0.25), **DELTA, head_dim=32)),
     "qwen3_vl_part": ("Qwen3VL", "Qwen3", dict(MROPE, head_dim=16)),
     "qwen3_vl_moe_part": ("Qwen3VLMoe", "Qwen3Moe", dict(MROPE, **EXPERTS, head_dim=16, moe_intermediate_size=40)),
 }
@@ -213,14 +224,17 @@ PARTS = {  # name: the larger model, the text model's class, its configuration
 LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}.weight" for x in ("q_a_proj", "q_a_layernorm", "q_b_proj", "kv_a_proj", "k_shared_proj", "kv_a_layernorm",
                                              "k_b_proj", "v_b_proj")),
-         *(f"self_attn.{x}_{part}" for x in "qk" for part in ("proj.weight", "proj.bias", "norm.weight")),
+         *(f"self_attn.{x}_{part}" for x in "q" for part in ("proj.weight", "proj.bias", "norm.weight")), "self_attn.gate_proj.weight",
+         *(f"self_attn.{x}_{part}" for x in "k" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
+         *(f"linear_attn.{x}.weight" for x in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d", "norm", "out_proj")),
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
          "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias",
          *(f"mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")), "mlp.shared_expert_gate.weight", "mlp.router.weight",
          *(f"mlp.experts.{i}.{x}_proj.{part}" for part, several in (("weight", (("gate", "up"), ("down",))), ("bias", (("gate", "up"), ("down",))))
            for names in several for i in range(8) for x in names),
-         "mlp.router.bias", "mlp.router.correction", "mlp.output_norm.weight", "self_attn.sinks"]
+         "mlp.router.bias", "mlp.router.correction", "mlp.output_norm.weight", "linear_attn.A_log", "linear_attn.dt_bias",
+         "self_attn.sinks"]
 AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}, "GraniteMoeHybrid": {
@@ -275,6 +289,9 @@ def split(kind, name, gradient, shape, config):
     for theirs, ours in NAMES.get(kind, {}).items():
         if f".{theirs}." in f".{name}":
             return [(name.replace(theirs, ours), gradient)]
+    if kind == "Qwen3_5" and "self_attn.q_proj." in name:  # of each head its query, its gate
+        heads = gradient.reshape(shape.heads, 2, shape.head_dim, shape.hidden)
+        return [(name.replace("q_proj", f"{part}_proj"), heads[:, i]) for i, part in enumerate(("q", "gate"))]
     if "attention.wqkv." in name:  # of each key head its queries, its key, its value
         heads = gradient.reshape(shape.kv_heads, -1, shape.head_dim, shape.hidden)
         return [(name.replace("attention.wqkv", f"self_attn.{part}_proj"), g)
@@ -351,7 +368,7 @@ class Case:
             sizes = {name: value for name, value in SIZES.items() if name != "initializer_range"}
             model = reference_described.Model(kind, {**sizes, **more})
             return model, model.config
-        known = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))()
+        known = random_exports.config_class(kind)()
         config = type(known)(**{**{name: value for name, value in SIZES.items() if hasattr(known, name)}, **more})
         if getattr(config, "attn_logit_softcapping", None):
             config._attn_implementation = "eager"  # others leave it out
@@ -768,7 +785,7 @@ def chosen(args):
     with --all all, in every layout."""
     every = args.all or args.only
     for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
-        several = [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
+        several = OF_SCANS if "linear_key_head_dim" in more else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:

@@ -40,6 +40,7 @@ static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
 static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
 static bool o_bias(const Model *m) { return m->layer.o_bias; }
 static bool sinks(const Model *m) { return m->sinks; }
+static bool attention_gate(const Model *m) { return m->layer.attention_gate; }
 static bool scans(const Model *m) { return m->scan.heads > 0; }
 static bool attends(const Model *m) { return !scans(m); }
 static bool latent(const Model *m) { return m->latent > 0; }
@@ -117,6 +118,7 @@ static const Tensor layer_tensors[] = {
     {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, qkv_bias},
     {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
     {"self_attn.q_norm.weight", DIM_ONE, DIM_QUERY, FIRST_ONES, qk_norm_all},
+    {"self_attn.gate_proj.weight", DIM_OUTPUT, DIM_HIDDEN, FIRST_NORMAL, attention_gate},
     {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL, no_latent},
     {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
@@ -356,6 +358,8 @@ static const PartValue part_values[] = {
     {qk_norm, {.name = "k_raw", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qk_norm_heads, {.name = "rstd_k", .dim = {DIM_TOKENS, DIM_KEY_HEADS}, .element = EL_FLOAT}},
     {qk_norm_all, {.name = "rstd_k", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {attention_gate, {.name = "attn_gate", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
+    {attention_gate, {.name = "o_gated", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
     {sinks, {.name = "o_sink", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {query_latent, {.name = "q_low", .dim = {DIM_TOKENS, DIM_QUERY_LATENT}}},
     {query_latent, {.name = "q_latent", .dim = {DIM_TOKENS, DIM_QUERY_LATENT}}},
@@ -375,6 +379,7 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight", .part = no_query_latent},
     {OP_BIAS, {"q_product"}, {"q_raw|q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
     {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
+    {OP_LINEAR, {"h1|x"}, {"attn_gate"}, "self_attn.gate_proj.weight", .part = attention_gate},
     {OP_ROPE, {"q_flat"}, {"q"}, NULL, .part = attends},
     {OP_LINEAR, {"h1|x"}, {"kv_low"}, "self_attn.kv_a_proj.weight", .part = latent},
     {OP_NORM, {"kv_low"}, {"kv_latent", "rstd_kv_low"}, "self_attn.kv_a_layernorm.weight", .part = latent},
@@ -392,9 +397,18 @@ static const Row layer_rows[] = {
     {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL, .part = attends},
     {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = sinks},
     {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL, .part = attends},
+    {OP_GATE_ELEMENTS, {"o_flat", "attn_gate"}, {"o_gated"}, NULL, .part = attention_gate},
     /* the second operand is added */
-    {OP_LINEAR, {"o_flat", "x"}, {"x_mid_product|x_mid"}, "self_attn.o_proj.weight", .part = attends_at_once},
-    {OP_LINEAR, {"o_flat"}, {"attn_product|attn|attn_out"}, "self_attn.o_proj.weight", .part = attends_later},
+    {OP_LINEAR,
+     {"o_gated|o_flat", "x"},
+     {"x_mid_product|x_mid"},
+     "self_attn.o_proj.weight",
+     .part = attends_at_once},
+    {OP_LINEAR,
+     {"o_gated|o_flat"},
+     {"attn_product|attn|attn_out"},
+     "self_attn.o_proj.weight",
+     .part = attends_later},
     {OP_LINEAR, {"h1|x"}, {"scan_in"}, "linear_attn.in_proj_qkv.weight", .part = scans},
     {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", .part = scans},
     {OP_LINEAR, {"h1|x"}, {"scan_z"}, "linear_attn.in_proj_z.weight", .part = scans},

@@ -36,11 +36,15 @@ static void split_queries(Step *s, Block *b)
     Op *queries = NEW_ARRAY(s->arena, Op, keys);
     memcpy(queries, &b->ops.at[0], sizeof(Op) * (size_t)keys);
     const int own = s->shape.tensor > 1 ? 0 : lead;
+    const int h = own ? queries[own - 1].write[0].value : -1;
     for (int i = 0; i < own; i++) {
         for (int j = 0; j < OP_WRITES && queries[i].write[j].value >= 0; j++)
             queries[i].write[j].value = add_like(s, queries[i].write[j].value);
         queries[i + 1].read[0] = queries[i].write[0]; /* the last: the product that computes queries */
     }
+    for (int i = lead; i < keys; i++) /* what gates attention's output */
+        if (own && queries[i].read[0].value == h)
+            queries[i].read[0] = queries[own - 1].write[0];
     memmove(&b->ops.at[lead], &b->ops.at[keys], sizeof(Op) * (size_t)(end - keys));
     memcpy(&b->ops.at[end - keys + lead], queries + lead, sizeof(Op) * (size_t)(keys - lead));
     for (int i = own - 1; i >= 0; i--)

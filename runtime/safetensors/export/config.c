@@ -44,6 +44,7 @@ int config_check_export(BurstCtx *c, const BurstPlan *p, const char *folder, jso
     config_read(&m, config, &plan, &there);
     const Masks masks = masks_read(&m, p->layers, config, plan.family);
     layer_ropes_check(&m, p, config, &there, &masks);
+    scans_check(&m, p, config, &there);
     if (!m.count)
         masks_say_unread(p, config, plan.family, folder);
     const int status = !m.count ? BURST_OK

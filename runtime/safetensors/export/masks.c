@@ -50,11 +50,18 @@ static bool slides(const Attempt *a, int way, int layer)
     return way == BY_MASKS ? plan_mask_window(a->p, layer) > 0 : slides_by_rope(a, layer);
 }
 
+static const char *type_of(const Attempt *a, int way, int layer)
+{
+    if (a->model->family->scan && plan_has_scan(a->p, layer))
+        return a->model->family->scan->type;
+    return slides(a, way, layer) ? "sliding_attention" : "full_attention";
+}
+
 static json_t *types_of(const Attempt *a, int way)
 {
     json_t *types = json_array();
     for (int i = 0; types && i < a->p->layers; i++)
-        json_array_append_new(types, json_string(slides(a, way, i) ? "sliding_attention" : "full_attention"));
+        json_array_append_new(types, json_string(type_of(a, way, i)));
     return types;
 }
 
@@ -90,7 +97,7 @@ static bool say(json_t *config, const Attempt *a, json_t *types)
         json_object_del(config, mask_fields[i]);
     if (all_full(a->p) && masks_has_field(f, "is_causal"))
         made = json_object_set_new(config, "is_causal", json_false()) == 0;
-    if (f->hybrid)
+    if (f->hybrid || f->scan)
         made = made && json_object_set(config, "layer_types", types) == 0;
     if (none) /* without the fields there is no window */
         return made;
@@ -108,6 +115,7 @@ static bool means(const json_t *config, const Attempt *a, bool masks_too)
     Misfits m = {0};
     const Masks masks = masks_read(&m, a->p->layers, config, a->model->family);
     layer_ropes_check(&m, a->p, config, a->model, &masks);
+    scans_check(&m, a->p, config, a->model);
     /* a window in both directions is not a mask that an import can write */
     const bool wide = !masks.window ||
                       masks.window >= json_integer_value(json_object_get(config, "max_position_embeddings")),
