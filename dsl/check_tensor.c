@@ -17,7 +17,7 @@ static bool divides(int64_t ranks, Factor f)
     return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
 }
 
-enum { FACTORS = 6 };
+enum { FACTORS = 7 };
 
 /* The dimensions that tensor ranks divide, as large as the model has them. For an RMSNorm over all heads
  * ranks add up the squares; a LayerNorm would need the sums of all elements first. */
@@ -28,6 +28,7 @@ static void factors_of(const Model *m, int world, Factor f[FACTORS])
                                  {"heads", m->heads},
                                  {"kv_heads", m->kv_heads, true},
                                  {"columns of ffn", m->ffn},
+                                 {"columns of an expert", m->experts.width},
                                  {"columns of the shared expert", m->experts.shared},
                                  {"layernorm of all heads", layernorm ? 1 : world}};
     for (int i = 0; i < FACTORS; i++)
@@ -74,6 +75,20 @@ void check_tensor(Checker *c, const Layout *l, int world)
                    (long long)largest_divisor(f, FACTORS, tensor));
 }
 
+/* A device's products of experts have tiles of so many columns. */
+static void check_expert_columns(Checker *c)
+{
+    const Program *p = c->program;
+    const Setting *tensor = &p->layout.tensor;
+    const int least = 128, width = p->model.experts.width;
+    if (p->target && p->target->device_memory && width && width / tensor->value < least)
+        diag_error(c->diags, tensor->span,
+                   "tensor %lld gives each rank %lld columns of an expert; %s programs require %d or more%s",
+                   (long long)tensor->value, (long long)(width / tensor->value), p->target->language, least,
+                   width < 2 * least ? "; use `tensor 1`"
+                                     : arena_printf(c->arena, "; use `tensor %d` or less", width / least));
+}
+
 void check_tensor_target(Checker *c)
 {
     const Program *p = c->program;
@@ -93,6 +108,7 @@ void check_tensor_target(Checker *c)
                                                          {"kv_heads", m->kv_heads, true},
                                                          {"eights of columns", m->ffn / GRANULE}},
                                               4, tensor->value));
+    check_expert_columns(c);
     if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
         !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))
         diag_error(c->diags, p->layout.within.span,

@@ -89,6 +89,13 @@ static double added_bytes(const Step *s, const Op *o, bool is_short)
     return bytes;
 }
 
+/* The share of all tensor ranks' tokens that a product has: those of a rank alone, or all. */
+static double token_share(const Step *s, const Op *o)
+{
+    const bool own = s->values.at[o->read[0].value].dim[0] == DIM_TOKENS;
+    return own ? (double)s->tokens / (double)s->all_tokens : 1;
+}
+
 static double product_flops(const Step *s, const Op *o, const Block *b, bool is_short)
 {
     const UnitTensor *t = op_tensor(s, o, b);
@@ -109,7 +116,8 @@ static Work experts_work(const Step *s, const Op *o)
     const bool up = o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_UP_DW || o->kind == OP_EXPERTS_UP_DX,
                device = s->program->target->device_memory;
     const BurstExperts *m = &s->program->model.experts;
-    const double row = 2.0 * (up ? 2 : 1) * m->width * s->program->model.hidden / (device ? EXPERTS_RATE : 1);
+    const double width = (double)m->width / s->shape.tensor,
+                 row = 2.0 * (up ? 2 : 1) * width * s->program->model.hidden / (device ? EXPERTS_RATE : 1);
     return (Work){.flops = m->top * row, .products = device ? m->experts * row * EXPERTS_TILE / 2 : 0};
 }
 
@@ -213,7 +221,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
     case WORK_MEMORY: return memory_work(o, memory_bytes(s, o, is_short));
     case WORK_CLEAR: return (Work){.fixed = unit_bytes(s, o, unit)};
     case WORK_PRODUCT:
-        return (Work){.flops = product_flops(s, o, &s->block[block], is_short),
+        return (Work){.flops = token_share(s, o) * product_flops(s, o, &s->block[block], is_short),
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_EXPERTS: return experts_work(s, o);
     case WORK_SCAN: return (Work){.flops = scan_flops(s, o), .bytes = memory_bytes(s, o, false)};

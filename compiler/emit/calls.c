@@ -355,6 +355,13 @@ static bool has_square(const Printer *p, const Op *o)
            p->step->values.at[value].kind == (back ? VALUE_GRADIENT : VALUE_ACTIVATION);
 }
 
+/* Whether tensor ranks gather numbers of 32 bits, or add up their gradients. */
+static bool gathers_words(const Printer *p, const Op *o)
+{
+    return (o->kind == OP_TENSOR_GATHER || o->kind == OP_TENSOR_GATHER_BACK) &&
+           value_of(p, o, 0)->element != EL_ACTIVATION;
+}
+
 static int form_of(const Printer *p, const Op *o)
 {
     const Model *m = &p->step->program->model;
@@ -367,7 +374,7 @@ static int form_of(const Printer *p, const Op *o)
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
-        (o->kind == OP_CHOOSE && o->weight) ||
+        (o->kind == OP_CHOOSE && o->weight) || gathers_words(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (has_square(p, o))

@@ -52,7 +52,8 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_VALUE:
     case DIM_OWN: return heads ? count : arena_printf(p->emit->arena, "%s%s", count, head_width_text(d));
     case DIM_EXPERTS: return "PLAN_EXPERTS";
-    case DIM_TOP: return "PLAN_TOP";
+    case DIM_TOP:
+    case DIM_TOP_ROWS: return "PLAN_TOP";
     case DIM_TOP_PAIR: return "2 * PLAN_TOP * PLAN_EXPERT_WIDTH";
     case DIM_TOP_WIDTH: return "PLAN_TOP * PLAN_EXPERT_WIDTH";
     case DIM_TOP_HIDDEN: return "PLAN_TOP * PLAN_HIDDEN";

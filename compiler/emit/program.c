@@ -322,20 +322,21 @@ static void emit_experts(Emit *e, const BurstExperts *m)
         return;
     add_constant(e, "PLAN_EXPERTS", m->experts, "of each layer");
     add_constant(e, "PLAN_TOP", m->top, "experts that a token chooses");
-    add_constant(e, "PLAN_EXPERT_WIDTH", m->width, "columns of an expert's gate and up");
+    add_constant(e, "PLAN_EXPERT_WIDTH", m->width / e->draft->shape.tensor,
+                 e->draft->choice.tensor ? "a rank's columns of an expert's gate and up"
+                                         : "columns of an expert's gate and up");
     if (m->shared)
         add_constant(e, "PLAN_SHARED_FFN", m->shared / e->draft->shape.tensor,
                      "a rank's columns of the shared expert's gate and up");
-    text_printf(
-        e->out,
-        "#define PLAN_EXPERTS_OF_LAYER {PLAN_EXPERTS, PLAN_TOP, PLAN_EXPERT_WIDTH, %s, %s, %d, %s, %s, ",
-        activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
-        real_text(e, m->scale));
+    text_printf(e->out,
+                "#define PLAN_EXPERTS_OF_LAYER(width) {PLAN_EXPERTS, PLAN_TOP, width, %s, %s, %d, %s, %s, ",
+                activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
+                real_text(e, m->scale));
     text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s}\n", m->shared, m->shared_gate,
                 m->correction, m->groups, m->top_groups, m->group_score, m->router_bias, m->bias,
                 real_text(e, m->least), real_text(e, m->alpha), real_text(e, m->offset),
                 real_text(e, m->limit));
-    text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER;\n");
+    text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH);\n");
 }
 
 /* Layers with a scan in place of attention. */
@@ -733,6 +734,7 @@ static void add_train_values(Emit *e, const Program *p)
 
 static void add_model_values(Emit *e, const Program *p)
 {
+    const char *parts = e->draft->choice.tensor ? " * PLAN_TENSOR" : "";
     if (p->model.family)
         add_field(e, "family", "\"%s\"", p->model.family);
     if (p->model.ropes > 1) {
@@ -747,7 +749,7 @@ static void add_model_values(Emit *e, const Program *p)
     }
     if (p->model.experts.experts)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
-            add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER");
+            add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s)", parts);
     if (p->model.scan.heads)
         add_field(e, "layer.scan", "1"), add_field(e, "scan", "PLAN_SCAN");
     if (p->model.softcap > 0)

@@ -243,10 +243,11 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_VOCAB: return m->vocab;
     case DIM_EXPERTS: return m->experts.experts;
     case DIM_BOUNDS: return m->experts.experts + 1;
-    case DIM_TOP: return m->experts.top;
-    case DIM_EXPERT_WIDTH: return m->experts.width;
-    case DIM_TOP_PAIR: return (int64_t)m->experts.top * 2 * m->experts.width;
-    case DIM_TOP_WIDTH: return (int64_t)m->experts.top * m->experts.width;
+    case DIM_TOP:
+    case DIM_TOP_ROWS: return m->experts.top;
+    case DIM_EXPERT_WIDTH: return m->experts.width / s->tensor;
+    case DIM_TOP_PAIR: return (int64_t)m->experts.top * 2 * (m->experts.width / s->tensor);
+    case DIM_TOP_WIDTH: return (int64_t)m->experts.top * (m->experts.width / s->tensor);
     case DIM_TOP_HIDDEN: return (int64_t)m->experts.top * m->hidden;
     case DIM_SHARED_FFN: return m->experts.shared / s->tensor;
     case DIM_SHARED_PAIR: return 2 * (int64_t)(m->experts.shared / s->tensor);

@@ -72,7 +72,8 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
         X(OWN, "kv_heads * (head_dim - rotary)") X(SHARED, "rotary") X(LATENT, "latent") \
             X(QUERY_LATENT, \
               "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
-        X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(EXPERT_WIDTH, "width") \
+        X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(TOP_ROWS, "top") \
+            X(EXPERT_WIDTH, "width") \
             X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden") \
                 X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") \
                     X(SHARED_GATE, \

@@ -342,14 +342,20 @@ int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors,
  * its rows is undefined. */
 int burst_op_tensor_gather(BurstExec *e, int64_t each, int64_t width, const BurstAct *own, BurstAct *all,
                            BurstOrder *o);
+/* The same of numbers of 32 bits. */
+int burst_op_tensor_gather_words(BurstExec *e, int64_t each, int64_t width, const void *own, void *all,
+                                 BurstOrder *o);
 /* own = add + the sum over ranks of this rank's rows of parts; add: NULL, own, or an array of its shape.
  * Overwrites parts. */
 int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add,
                             BurstAct *own, BurstOrder *o);
+/* own = that sum of floats. Overwrites parts. */
+int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, float *own,
+                                   BurstOrder *o);
 /* all [ranks * each] = the sum over ranks of part, with rows as in tensor_gather. */
 int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,
                                BurstOrder *o);
-int burst_op_tensor_done(BurstExec *e, BurstOrder *o); /* computing waits for the three above */
+int burst_op_tensor_done(BurstExec *e, BurstOrder *o); /* computing waits for those above */
 
 /* ---- weights: ZeRO's gathers and reductions (arXiv 1910.02054), on the weights' stream ---- */
 /* Starts a gather; `full` is valid after burst_op_arrived. elements: of a shard */

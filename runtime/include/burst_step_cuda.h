@@ -58,6 +58,20 @@ inline int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, Bu
     return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
 }
 
+inline int burst_op_tensor_gather_words(BurstExec *e, int64_t each, int64_t width, const void *own, void *all,
+                                        BurstOrder *o)
+{
+    return burst_op_tensor_gather(e, each, 2 * width, (const BurstAct *)own, (BurstAct *)all, o);
+}
+
+inline int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, float *own,
+                                          BurstOrder *o)
+{
+    BURST_TRY(burst_op_tensor_begin(e, o));
+    BURST_TRY(burst_gpu_tensor_scatter_floats(e, each * width, parts, own));
+    return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
+}
+
 inline int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,
                                       BurstOrder *o)
 {

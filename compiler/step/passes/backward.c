@@ -119,9 +119,18 @@ static int gathered_before(const Backward *b, int gradient)
     return -1;
 }
 
+/* Whether all its outputs are numbers, of experts or of rows, which have no gradients. */
+static bool of_numbers(const Step *s, const Op *o)
+{
+    bool all = o->write[0].value >= 0;
+    for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
+        all &= s->values.at[o->write[i].value].element == EL_INT;
+    return all;
+}
+
 static void undo(Backward *b, const Op *forward)
 {
-    if (forward->kind == OP_ARRANGE) /* numbers of rows */
+    if (of_numbers(b->step, forward))
         return;
     const int gradient = gradient_of(b->step, forward->write[0].value);
     if (forward->kind == OP_COMBINE) /* what adds up rows passes the sum's on, by tokens */
@@ -185,11 +194,11 @@ static bool sums_go_on(const Backward *b, const Op *o)
     return false;
 }
 
-/* Backward of experts' activation begins the gradient of their weights, to which that of biases adds. */
+/* Another reader of experts' weights begins their gradient, to which that of biases adds. */
 static bool weights_begun(const Backward *b, const Op *o)
 {
     for (int j = 0; j < b->from->ops.n && o->kind == OP_EXPERTS_OUT_BIAS; j++)
-        if (!b->done[j] && b->from->ops.at[j].kind == OP_EXPERTS_ACT)
+        if (!b->done[j] && b->from->ops.at[j].kind != o->kind && reads(&b->from->ops.at[j], o->read[1]))
             return false;
     return true;
 }
@@ -243,7 +252,7 @@ void step_backward(Step *s)
     if (s->program->model.experts.experts)
         step_add_value(s, (Value){.name = "expert_rows",
                                   .kind = VALUE_GRADIENT,
-                                  .dim = {DIM_TOKENS, DIM_TOP_HIDDEN},
+                                  .dim = {s->values.at[step_value(s, "expert_out")].dim[0], DIM_TOP_HIDDEN},
                                   .gradient = -1});
     step_add_value(s, (Value){.name = "delta",
                               .kind = VALUE_GRADIENT,

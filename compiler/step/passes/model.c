@@ -93,7 +93,7 @@ static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] >
 /* ---- tensors ---- */
 
 /* Named as Hugging Face does within the unit. */
-/* Heads and ffn are split over tensor ranks along their dimension. */
+/* Heads, ffn and experts' widths are split over tensor ranks along their dimension. */
 typedef struct Tensor {
     const char *name;
     Dim rows, cols;
@@ -170,7 +170,7 @@ static const Tensor head_tensors[] = {
 
 static bool is_split(const Shape *s, Dim d)
 {
-    return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN || d == DIM_SHARED_FFN);
+    return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN || d == DIM_SHARED_FFN || d == DIM_EXPERT_WIDTH);
 }
 
 /* Parts of a split dimension: if ranks outnumber key heads, neighbours have the same. */
@@ -325,8 +325,8 @@ static const PartValue part_values[] = {
     {router_bias, {.name = "logits_product", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
     {experts, {.name = "choice", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT, .kept = true}},
     {experts, {.name = "route", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_FLOAT, .kept = true}},
-    {experts, {.name = "expert_slot", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT}},
-    {experts, {.name = "expert_row", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT}},
+    {experts, {.name = "expert_slot", .dim = {DIM_TOKENS, DIM_TOP_ROWS}, .element = EL_INT}},
+    {experts, {.name = "expert_row", .dim = {DIM_TOKENS, DIM_TOP_ROWS}, .element = EL_INT}},
     {experts, {.name = "expert_first", .dim = {DIM_BOUNDS}, .element = EL_INT}},
     {experts, {.name = "expert_gate_up", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},
     {experts_bias, {.name = "expert_gate_up_product", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},

@@ -8,6 +8,10 @@
  * other, by the rules of step/passes/backward.c. Latents of keys and queries have no heads: a rank computes
  * those of its own tokens, and they are gathered.
  *
+ * Each rank has some columns of every expert. The router has the rank's own tokens; its choice and weights
+ * are gathered, so that all ranks order the same rows. These, and the sum of a token's rows, are parts, and a
+ * scatter adds up the sums.
+ *
  * A norm over all heads of a token needs the mean of squares over all ranks: each rank's part, one number
  * per token, is summed over them, and so is its gradient in backward. The other projections overlap the sum:
  * the norms come after all of them. Backward does not repeat the sum, since every rule of recomputation
@@ -16,11 +20,13 @@
 
 #include <string.h>
 
-/* The shared expert's gate is computed of all tokens by each rank, for its columns. */
+/* The shared expert's gate is computed of all tokens by each rank, for its columns; each rank numbers all
+ * rows of experts. */
 static bool is_split(Dim d)
 {
     return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR ||
-           d == DIM_SHARED_GATE;
+           d == DIM_SHARED_GATE || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN ||
+           d == DIM_TOP_ROWS;
 }
 
 static bool has_all_tokens(const Step *s, Operand x)
@@ -36,6 +42,7 @@ static int all_tokens_of(Step *s, int value, const char *form)
     v.name = arena_printf(s->arena, form, v.name);
     v.dim[0] = DIM_ALL_TOKENS;
     v.index = INDEX_LAYER;
+    v.kept = false;
     const int known = step_value(s, v.name);
     return known >= 0 ? known : step_add_value(s, v);
 }
@@ -61,16 +68,30 @@ static void gather_input(Step *s, Block *to, Op *o, int operand)
     o->read[operand].value = all;
 }
 
-/* Makes a product whose parts are scattered, and then added to its former addend. */
+static bool is_own(const Step *s, Operand x)
+{
+    return x.value >= 0 && s->values.at[x.value].kind == VALUE_ACTIVATION &&
+           s->values.at[x.value].dim[0] == DIM_TOKENS;
+}
+
+static void gather_inputs(Step *s, Block *to, Op *o)
+{
+    for (int i = 0; i < OP_READS; i++)
+        if (is_own(s, o->read[i]))
+            gather_input(s, to, o, i);
+}
+
+/* Makes a sum whose parts are scattered, and then added to its former addend, a last operand. */
 static void scatter_output(Step *s, Block *to, Op o)
 {
+    Operand *addend = &o.read[o.kind == OP_COMBINE ? 2 : 1];
     Op scatter = op_make(OP_TENSOR_SCATTER);
     const int part = all_tokens_of(s, o.write[0].value, "%s_part");
     op_read(&scatter, part, 0);
-    op_read(&scatter, o.read[1].value, o.read[1].next);
+    op_read(&scatter, addend->value, addend->next);
     scatter.write[0] = o.write[0];
     o.write[0] = (Operand){part, 0};
-    o.read[1].value = -1;
+    addend->value = -1;
     *vec_push(s->arena, &to->ops) = o;
     *vec_push(s->arena, &to->ops) = scatter;
 }
@@ -152,11 +173,9 @@ static void split_block(Step *s, Block *b)
     for (int i = 0; i < b->ops.n; i++) {
         Op o = b->ops.at[i];
         const bool reads = has_all_tokens(s, o.read[0]), writes = has_all_tokens(s, o.write[0]);
-        if (o.kind == OP_LINEAR && !reads && writes)
-            gather_input(s, &to, &o, 0);
-        if (o.kind == OP_JOIN)
-            gather_input(s, &to, &o, 1);
-        if (o.kind == OP_LINEAR && reads && !writes)
+        if (writes)
+            gather_inputs(s, &to, &o);
+        if (reads && !writes)
             scatter_output(s, &to, o);
         else
             *vec_push(s->arena, &to.ops) = o;

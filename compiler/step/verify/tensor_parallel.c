@@ -3,10 +3,10 @@
  *
  * A product with some rows of a matrix has some columns of a common value, and needs all tokens, whole. One
  * with some columns has a part of every sum, which only a scatter may read, once. One with all of a matrix
- * has the rank's own tokens. A norm with a split weight has a part of every row, and needs the mean of
- * squares of the whole row: the ranks' parts of it, summed up. Every other operation reads and writes the
- * same tokens, whole. What is computed of all tokens by weights that are not split may only gate columns that
- * ranks split: each then has a part of its gradient. */
+ * has the rank's own tokens. The sum of a token's rows of experts is a part if these are. A norm with a split
+ * weight has a part of every row, and needs the mean of squares of the whole row: the ranks' parts of it,
+ * summed up. Every other operation reads and writes the same tokens, whole. What is computed of all tokens by
+ * weights that are not split may only gate columns that ranks split: each then has a part of its gradient. */
 #include "step/verify/internal.h"
 
 /* sums: operations that add it up; of: 1 + the value whose squares it is; 0: none */
@@ -16,8 +16,9 @@ static bool has_all_tokens(const Machine *m, Operand x)
 {
     const Value *v = &m->step->values.at[x.value];
     for (int i = 0; i < countof(v->dim); i++)
-        /* chunks and the tail are of all tokens */
-        if (v->dim[i] == DIM_ALL_TOKENS || v->dim[i] == DIM_CHUNK || v->dim[i] == DIM_TAIL)
+        /* chunks, the tail and bounds of experts' rows are of all tokens */
+        if (v->dim[i] == DIM_ALL_TOKENS || v->dim[i] == DIM_CHUNK || v->dim[i] == DIM_TAIL ||
+            v->dim[i] == DIM_BOUNDS)
             return true;
     return false;
 }
@@ -37,10 +38,17 @@ static bool only_gates(const Machine *m, Operand x)
     return true;
 }
 
+/* Products and biases, whose gradients are sums over tokens. */
+static bool is_product(OpKind k)
+{
+    return k == OP_LINEAR || k == OP_LOGITS || k == OP_EXPERTS_UP || k == OP_EXPERTS_DOWN ||
+           k == OP_EXPERTS_BIAS || k == OP_EXPERTS_OUT_BIAS;
+}
+
 /* What is wrong with an operation that reads x; NULL: nothing. */
 static const char *what_is_wrong(const Machine *m, const Op *o, Held x, Split split)
 {
-    if (x.part && !adds_up(o->kind))
+    if (x.part && !adds_up(o->kind) && o->kind != OP_COMBINE)
         return "it reads parts of sums that are not added up";
     if (!x.part && adds_up(o->kind))
         return "it adds up what is no part of a sum";
@@ -55,7 +63,7 @@ static const char *what_is_wrong(const Machine *m, const Op *o, Held x, Split sp
     if (!x.all && split != SPLIT_NONE)
         return "its weights are split, and it does not read all tokens";
     /* its gradient would be summed over ranks that each have all of it */
-    return o->kind == OP_LINEAR && split == SPLIT_NONE && x.all && !only_gates(m, o->write[0])
+    return is_product(o->kind) && split == SPLIT_NONE && x.all && !only_gates(m, o->write[0])
                ? "its weights are not split, and it reads all tokens"
                : NULL;
 }
@@ -83,18 +91,26 @@ static int squares_of(const Op *o, Held x)
     return o->kind == OP_TENSOR_ALL_REDUCE ? x.of : 0;
 }
 
+/* A bias with some of the columns has all tokens of these. */
+static bool is_part(const Op *o, Held x, Split split)
+{
+    const bool columns = split == SPLIT_COLS && (o->kind == OP_LINEAR || o->kind == OP_EXPERTS_DOWN);
+    return columns || o->kind == OP_SQUARES || (o->kind == OP_COMBINE && x.part);
+}
+
 /* The outputs' shares, from the inputs'. */
 static Held share_of_output(Machine *m, const Block *b, const Op *o, const Held *share)
 {
     const UnitTensor *t = op_tensor(m->step, o, b);
-    const Split split = (o->kind == OP_LINEAR || o->kind == OP_NORM) && t ? t->split : SPLIT_NONE;
+    const bool product = is_product(o->kind);
+    const Split split = (product || o->kind == OP_NORM) && t ? t->split : SPLIT_NONE;
     const Held x = share[o->read[0].value], none = {0};
     const Held square = o->read[1].value < 0 ? none : share[o->read[1].value];
     reject_op(m, o, what_is_wrong(m, o, x, split));
     if (o->kind == OP_NORM)
         reject_op(m, o, what_is_wrong_with_norm(o, square, split));
     return (Held){.all = o->kind == OP_TENSOR_GATHER || (x.all && o->kind != OP_TENSOR_SCATTER),
-                  .part = (o->kind == OP_LINEAR && split == SPLIT_COLS) || o->kind == OP_SQUARES,
+                  .part = is_part(o, x, split),
                   .of = squares_of(o, x)};
 }
 
@@ -124,7 +140,7 @@ static void check_op(Machine *m, const Block *b, const Op *o, Held *share)
                    name_of(m, o->write[i].value));
         share[o->write[i].value] = y;
     }
-    share[o->read[0].value].sums += adds_up(o->kind);
+    share[o->read[0].value].sums += adds_up(o->kind) || o->kind == OP_COMBINE;
 }
 
 static void check_layer(Machine *m, const Block *b)

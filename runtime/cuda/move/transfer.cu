@@ -398,6 +398,12 @@ int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, co
     return add ? gpu_add_activations(g, g->tensor, elements, part, add, own) : BURST_OK;
 }
 
+int burst_gpu_tensor_scatter_floats(BurstGpu *g, int64_t elements, float *parts, float *own)
+{
+    Members *m = &g->group[GROUP_TENSOR];
+    return reduce(g, g->channels + 1, m, parts, elements, own, ncclFloat, sizeof *parts);
+}
+
 int burst_gpu_tensor_all_reduce(BurstGpu *g, int64_t elements, const float *part, float *all)
 {
     return sum(g, g->channels + 1, &g->group[GROUP_TENSOR], part, all, elements);

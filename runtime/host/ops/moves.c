@@ -30,6 +30,18 @@ int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct 
     return burst_reduce_scatter(e, burst_tensor_group(e), parts, each * width, own);
 }
 
+int burst_op_tensor_gather_words(BurstExec *e, int64_t each, int64_t width, const void *own, void *all,
+                                 BurstOrder *o)
+{
+    return burst_op_tensor_gather(e, each, width, own, all, o); /* which copies 32 bits an element */
+}
+
+int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, float *own,
+                                   BurstOrder *o)
+{
+    return burst_op_tensor_scatter(e, each, width, parts, NULL, own, o);
+}
+
 int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,
                                BurstOrder *o)
 {
