@@ -285,7 +285,7 @@ static void put_row_leaf(Emit *m, const Expr *e)
 {
     if (e->op == E_SELECTED) {
         find_names(m, e);
-        text_printf(m->out, "t->table[BURST_SELECT_TABLE][%s]", m->spelling->key);
+        text_printf(m->out, "t->table[BURST_SELECT_TABLE][%s - t->chosen_from]", m->spelling->key);
         return;
     }
     if (e->op != E_PATTERN) {

@@ -59,13 +59,13 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(ONE, "1") \
     X(TOKENS, "tokens") \
     X(HIDDEN, "hidden") \
-    X(QUERY, "heads * head_dim") X(KEY, "kv_heads * head_dim") X(HEADS, "heads") X(KEY_HEADS, "kv_heads") \
-        X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") \
-            X(SCRATCH, "scratch") \
-                X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
+    X(QUERY, "heads * head_dim") \
+    X(KEY, "kv_heads * head_dim") X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") \
+        X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+            X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
         X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") \
             X(ALL_TOKENS, "all tokens")    /* of values and outputs, where they are not as wide as keys and \
-                                     queries: dim_of */ \
+                                  queries: dim_of */ \
         X(VALUE, "kv_heads * value_dim") \
             X(OUTPUT, "heads * value_dim") /* multi-head latent attention: a key's own elements, those that \
                                               all heads share, latents */ \
@@ -80,8 +80,7 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
         X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") \
             X(SCAN_GATES, "2 * scan heads") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
-                X(KERNEL, "kernel") \
-            X(CACHE, "cache") /* all tokens, and those that continue a prompt */
+                X(KERNEL, "kernel") X(CACHE, "cache") /* all tokens, and those that continue a prompt */
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)

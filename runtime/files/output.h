@@ -3,7 +3,7 @@
 #define BURST_OUTPUT_H
 
 #include "base/output_file.h"
-#include "burst_plan.h"
+#include "burst_context.h"
 
 int output_begin(BurstCtx *c, const char *path, OutputFile *o);
 /* closes it; it has its name now, or this fails */

@@ -23,6 +23,8 @@ typedef struct BurstTables {
     const int32_t *table[BURST_MAX_TABLES]; /* [N] by global position */
     /* [N] positions of all chunks' tokens, chunk by chunk, ascending in each; NULL: the plan's own */
     const int64_t *position;
+    /* position of the first key in the table of chosen keys, which has those of one tile */
+    int64_t chosen_from;
 } BurstTables;
 /* One side of a tile: the least and greatest global position and table values of its tokens. */
 typedef struct BurstSide {
@@ -35,6 +37,7 @@ typedef struct BurstMask {
     int (*tile)(const BurstSide *q, const BurstSide *k);
     /* keep[j] = 1 if (q, k[j]) is unmasked, else 0; n <= BURST_TILE. */
     void (*row)(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep);
+    const struct BurstSelection *selection; /* that it uses; NULL: none */
 } BurstMask;
 /* Positions of one chunk, and the side of every BURST_TILE tokens (the last tile may be shorter). */
 typedef struct BurstChunk {
@@ -80,6 +83,64 @@ enum { BURST_SELECT_HEADS(BURST_SELECT_ID) BURST_SELECT_HEAD_KINDS };
 /* Masks read what is chosen as a table of keys, 1 or 0, after those of the batch. */
 enum { BURST_SELECT_TABLE = 3 };
 
+typedef struct BurstSelection {
+    int top, query, key, heads; /* BURST_SELECT_... */
+    int64_t block, queries; /* keys of a block, queries of a tile */
+    bool noncausal; /* blocks after a tile may be chosen */
+    int documents; /* table that tells documents apart, counted from 1; 0: the sequence is one */
+    bool by_position; /* that has positions in documents; else equal values in a document */
+    const BurstMask *open; /* pairs that may be chosen and are not always kept; without a selection */
+} BurstSelection;
+/* A layer's choice. Heads are those of these arrays, q_heads a multiple of kv_heads. */
+typedef struct BurstSelect {
+    const BurstSelection *how;
+    int q_heads, kv_heads, head_dim;
+    int64_t sequence;
+    const BurstTables *tables;
+    int table_count;
+} BurstSelect;
+/* Floats that represent a block, or a tile, of one head. */
+static inline int64_t burst_select_width(int key, int head_dim)
+{
+    return key == BURST_SELECT_LIMITS ? 2 * (int64_t)head_dim : head_dim;
+}
+
+static inline int64_t burst_select_query_width(int query, int head_dim)
+{
+    return query == BURST_SELECT_PREVIOUS_MEAN ? 2 * (int64_t)head_dim : head_dim;
+}
+
+/* Lists of a tile. */
+static inline int burst_select_lists(int heads, int q_heads, int kv_heads)
+{
+    if (heads == BURST_SELECT_OF_HEAD)
+        return q_heads;
+    return heads == BURST_SELECT_OF_KV ? kv_heads : 1;
+}
+
+/* Bytes of burst_select_blocks' scratch: of each block its side and its number, of each that is kept its
+ * score. */
+static inline int64_t burst_select_scratch(int64_t blocks, int top)
+{
+    return blocks * ((int64_t)sizeof(BurstSide) + 4) + 16 * (int64_t)top;
+}
+/* What represents this chunk's blocks, out[blocks][kv_heads][burst_select_width], and tiles,
+ * out[tiles][q_heads][burst_select_query_width], in the order of its tokens. A chunk has whole blocks and
+ * tiles, except at the sequence's end. */
+void burst_select_keys(const BurstSelect *s, const BurstChunk *c, const float *k, float *out);
+void burst_select_queries(const BurstSelect *s, const BurstChunk *c, const float *q, float *out);
+/* Moves what a chunk has of each unit of its tokens to where the unit is in the sequence. */
+void burst_select_place(const BurstChunk *c, int64_t unit, int64_t words, const float *from, float *to);
+/* lists[tiles of the chunk][burst_select_lists][top]: numbers of blocks, rising, then -1. queries, keys: of
+ * the whole sequence; of queries, only those of the chunk's tiles and of the tiles before these are read.
+ * scratch: burst_select_scratch. */
+void burst_select_blocks(const BurstSelect *s, const BurstChunk *c, const float *queries, const float *keys,
+                         void *scratch, int32_t *lists);
+bool burst_select_has(const int32_t *list, int top, int64_t block);
+/* 0: each list of the chunk's tiles rises, has no block twice, and only blocks that may be chosen; else -1.
+ */
+int burst_select_check(const BurstSelect *s, const BurstChunk *c, const int32_t *lists);
+
 /* ---- attention on the host for one pair of a query chunk and a key chunk (BurstAttention, section 3;
  * FlashAttention-2) ---- */
 typedef struct BurstAttend {
@@ -93,6 +154,9 @@ typedef struct BurstAttend {
     float softcap;
     const BurstMask *mask;
     const BurstTables *tables;
+    /* [tiles of the sequence][chosen_lists][top]: of a mask with a selection */
+    const int32_t *chosen;
+    int chosen_lists;
     const BurstChunk *qc, *kc;
     const float *q;         /* [q_heads][qc->tokens][d] */
     const float *k, *v; /* [kv_heads][kc->tokens][d], [e] */

@@ -1,7 +1,7 @@
 /* handshake.c: the handshake as a state machine per connection, and one poll loop over all of them. */
 #include "host/net/handshake.h"
 
-#include "burst_rt.h"
+#include "burst_context.h"
 
 #include <errno.h>
 #include <sodium.h>

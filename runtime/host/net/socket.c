@@ -1,7 +1,7 @@
 /* socket.c: stream sockets with deadlines. */
 #include "host/net/socket.h"
 
-#include "burst_rt.h"
+#include "burst_context.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -180,7 +180,9 @@ static void transpose_bits(uint64_t *m)
         }
 }
 
-void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep)
+/* keep for a pair of tiles. */
+static void keep_pairs(const BurstAttend *a, const BurstTables *tables, int q_tile, int k_tile,
+                       uint64_t *keep)
 {
     uint8_t row[BURST_TILE] = {0};
     int64_t q0 = (int64_t)q_tile * BURST_TILE, k0 = (int64_t)k_tile * BURST_TILE, left = a->kc->tokens - k0;
@@ -189,8 +191,56 @@ void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep)
         if (q0 + i >= a->qc->tokens)
             continue;
         a->mask->row(a->qc->position[q0 + i], a->kc->position + k0,
-                     left < BURST_TILE ? (int)left : BURST_TILE, a->tables, row);
+                     left < BURST_TILE ? (int)left : BURST_TILE, tables, row);
         keep[i] = pack_bits(row);
     }
     transpose_bits(keep);
+}
+
+/* The blocks that a tile's queries chose. A tile of queries is part of one that chooses together. */
+static const int32_t *chosen_by(const BurstAttend *a, int h, int q_tile)
+{
+    const BurstSelection *how = a->mask->selection;
+    const int64_t tile = a->qc->side[q_tile].lo / how->queries;
+    int list = 0;
+    if (how->heads != BURST_SELECT_OF_ALL)
+        list = how->heads == BURST_SELECT_OF_HEAD ? a->q_head0 + h : (a->q_head0 + h) / a->group;
+    return a->chosen + (tile * a->chosen_lists + list) * how->top;
+}
+
+/* Keys of a tile follow each other, since a rank has whole blocks. */
+static int chosen_cover(const BurstAttend *a, int h, int q_tile, int k_tile, uint64_t *keep)
+{
+    const BurstSelection *how = a->mask->selection;
+    const int32_t *list = chosen_by(a, h, q_tile);
+    BurstSide k = a->kc->side[k_tile];
+    int32_t chosen[BURST_TILE], least = 1, most = 0;
+    for (int64_t at = k.lo; at <= k.hi && at - k.lo < BURST_TILE;) {
+        const int64_t block = at / how->block, end = (block + 1) * how->block;
+        const int32_t has = burst_select_has(list, how->top, block);
+        least = has < least ? has : least;
+        most = has > most ? has : most;
+        for (; at < end && at <= k.hi && at - k.lo < BURST_TILE; at++)
+            chosen[at - k.lo] = has;
+    }
+    k.table_lo[BURST_SELECT_TABLE] = least;
+    k.table_hi[BURST_SELECT_TABLE] = most;
+    const int cover = a->mask->tile(&a->qc->side[q_tile], &k);
+    if (cover != BURST_PARTIAL)
+        return cover;
+    BurstTables tables = a->tables ? *a->tables : (BurstTables){0};
+    tables.table[BURST_SELECT_TABLE] = chosen;
+    tables.chosen_from = k.lo;
+    keep_pairs(a, &tables, q_tile, k_tile, keep);
+    return cover;
+}
+
+int attend_cover(const BurstAttend *a, int h, int q_tile, int k_tile, uint64_t *keep)
+{
+    if (a->mask->selection)
+        return chosen_cover(a, h, q_tile, k_tile, keep);
+    const int cover = burst_tile_cover(a->mask, a->qc, q_tile, a->kc, k_tile);
+    if (cover == BURST_PARTIAL)
+        keep_pairs(a, a->tables, q_tile, k_tile, keep);
+    return cover;
 }

@@ -70,8 +70,13 @@ typedef struct AttendKeys { int64_t first; int count; } AttendKeys;
 void attend_pack(const float *x, int n, int d, float *out);
 /* sum = sum * shrink + part, and part becomes the rounding error. */
 void attend_flush(int n, float shrink, float *sum, float *part);
-/* keep for a pair of tiles. */
-void attend_keep(const BurstAttend *a, int q_tile, int k_tile, uint64_t *keep);
+/* Whether heads of one key head may see different keys. */
+static inline bool attend_by_head(const BurstAttend *a)
+{
+    return a->mask->selection && a->mask->selection->heads == BURST_SELECT_OF_HEAD;
+}
+/* The verdict on a pair of tiles for head h, and keep if it is PARTIAL. */
+int attend_cover(const BurstAttend *a, int h, int q_tile, int k_tile, uint64_t *keep);
 
 /* A [rows][depth] with any two strides. */
 typedef struct Operand { const float *at; int64_t row, depth; } Operand;
@@ -190,25 +195,26 @@ typedef void (*KeysStep)(const BurstAttend *a, int kv, AttendKeys keys, AttendSc
 typedef struct Direction { SlotStep load; SlotFold fold; SlotStep flush, store; KeysStep keys; } Direction;
 
 /* Walks query tiles q0 .. q0 + tiles - 1 of `heads` heads that read one key head over all key tiles: a tile
- * of keys stays in cache for all of them, and its mask is evaluated once for all heads. */
-VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles, int heads, AttendScratch *s,
-                           Direction dir)
+ * of keys stays in cache for all of them, and its mask is evaluated once for all heads, unless these choose
+ * by themselves. */
+VEC_INLINE void walk_slots(const BurstAttend *a, int d, int e, int q0, int tiles, int h0, int heads,
+                           AttendScratch *s, Direction dir)
 {
     for (int kt = 0; kt < a->kc->tiles; kt++) {
         int64_t first = (int64_t)kt * BURST_TILE, left = a->kc->tokens - first;
         AttendKeys keys = {first, (int)(left < BURST_TILE ? left : BURST_TILE)};
         bool any = false, checked = false;
         for (int i = 0; i < tiles; i++) {
-            int kind = burst_tile_cover(a->mask, a->qc, q0 + i, a->kc, kt);
-            if (kind == BURST_EMPTY)
-                continue;
-            any = true;
-            if (kind == BURST_PARTIAL)
-                attend_keep(a, q0 + i, kt, s->keep);
-            if (kind == BURST_PARTIAL && !checked)
-                s->finite = attend_finite_keys(a, s->slot[0].kv, keys), checked = true;
+            int kind = BURST_EMPTY;
             for (int h = 0; h < heads; h++) {
                 AttendSlot *slot = &s->slot[i * heads + h];
+                if (h == 0 || attend_by_head(a))
+                    kind = attend_cover(a, h0 + h, q0 + i, kt, s->keep);
+                if (kind == BURST_EMPTY)
+                    continue;
+                any = true;
+                if (kind == BURST_PARTIAL && !checked)
+                    s->finite = attend_finite_keys(a, s->slot[0].kv, keys), checked = true;
                 if (slot->folds++ == 0)
                     dir.load(a, slot);
                 dir.fold(a, d, e, slot, keys, kind == BURST_PARTIAL, s);
@@ -236,7 +242,7 @@ VEC_INLINE void walk(const BurstAttend *a, int d, int e, Direction dir)
         heads = attend_heads(a, h0);
         for (int q0 = 0, tiles; q0 < a->qc->tiles; q0 += tiles) {
             tiles = attend_slots(a, h0, heads, q0, &s);
-            walk_slots(a, d, e, q0, tiles, heads, &s, dir);
+            walk_slots(a, d, e, q0, tiles, h0, heads, &s, dir);
             for (int i = 0; i < tiles * heads; i++)
                 if (s.slot[i].folds) {
                     dir.flush(a, &s.slot[i]);
