@@ -536,24 +536,17 @@ void check_ranks(Checker *c, Layout *l)
                    (long long)l->block.value, plural(l->block.value), (long long)p->sequence);
 }
 
-/* Recurrent layers have a sequence on one rank so far. */
+/* Ranks do not split recurrent layers by heads so far. */
 static void settle_scans(Checker *c, Layout *l)
 {
-    const struct {
-        Setting *at;
-        const char *name;
-    } row[] = {{&l->context, "context"}, {&l->heads, "heads"}, {&l->tensor, "tensor"}};
     if (!c->program->model.scan.heads || c->program->library)
         return;
-    for (int i = 0; i < countof(row); i++) {
-        if (!row[i].at->is_auto && row[i].at->value != 1)
-            diag_error(
-                c->diags, row[i].at->span,
-                "`%s %lld` is not supported yet with 'scan', whose layers have each sequence on one rank; "
-                "use `%s 1`",
-                row[i].name, (long long)row[i].at->value, row[i].name);
-        row[i].at->value = 1, row[i].at->is_auto = false;
-    }
+    if (!l->tensor.is_auto && l->tensor.value != 1)
+        diag_error(c->diags, l->tensor.span,
+                   "`tensor %lld` is not supported yet with 'scan', whose layers are not split by heads; use "
+                   "`tensor 1`",
+                   (long long)l->tensor.value);
+    l->tensor.value = 1, l->tensor.is_auto = false;
 }
 
 void finish_layout(Checker *c)

@@ -6,7 +6,8 @@
  * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
  * - EXPERTS: 2 operations a weight of an expert and token that chose it, however tokens choose; on a device
  *   at EXPERTS_RATE of the rate of products, and half a tile more for each expert.
- * - SCAN: 4 operations a state's element and token, 8 for its gradients; of convolutions the memory.
+ * - SCAN: 4 operations a state's element and token, 8 for its gradients; of convolutions the memory. With
+ *   pieces, 4 an element of the piece's map and token, each map's product, and the maps of all ranks.
  * - LOSS: three products, and the passes over a tile of logits.
  * - UPDATE: bytes of a unit's shard: parameter and both moments are read and written, the gradient is read
  *   twice and cleared. On the host all ranks of a node share its memory, and nothing is cleared.
@@ -122,13 +123,45 @@ static Work experts_work(const Step *s, const Op *o)
 }
 
 /* Per token. */
-static double scan_flops(const Step *s, const Op *o)
+static double scan_flops(const BurstScan *m, OpKind k)
+{
+    const double state = (double)m->heads * m->key_dim * m->value_dim,
+                 map = (double)m->heads * m->key_dim * (m->value_dim + (m->read ? m->key_dim : 0));
+    switch (k) {
+    case OP_SCAN:
+    case OP_SCAN_PIECES: return 4 * state;
+    case OP_SCAN_BACK:
+    case OP_SCAN_PIECES_BACK: return 8 * state;
+    case OP_STATES:
+    case OP_STATES_BACK: return 4 * map;
+    default: return 0;
+    }
+}
+
+/* Maps of all pieces travel and are folded; of the rows before a piece, one message. */
+static void add_pieces(const Step *s, OpKind k, Work *w)
 {
     const BurstScan *m = &s->program->model.scan;
-    const double state = (double)m->heads * m->key_dim * m->value_dim;
-    if (o->kind == OP_SCAN)
-        return 4 * state;
-    return o->kind == OP_SCAN_BACK ? 8 * state : 0;
+    const Cluster *c = &s->program->cluster;
+    const int ranks = s->choice.ranks;
+    if (k == OP_STATES || k == OP_STATES_BACK) {
+        const double maps = (double)ranks * s->pieces;
+        w->products = 2 * maps * m->heads * m->key_dim * m->value_dim * (m->read ? m->key_dim : 1);
+        w->seconds =
+            collective_of(c, (Ring){ranks, 1, 1, false}, maps * (double)burst_scan_map(m) * 4).seconds;
+    } else if (k == OP_HALO || k == OP_HALO_BACK) {
+        const double rows = 2.0 * s->pieces * (s->program->model.scan_kernel - 1);
+        w->seconds = collective_of(c, (Ring){2, 1, 1, false},
+                                   rows * m->columns * s->program->target->activation_bytes)
+                         .seconds;
+    }
+}
+
+static Work scan_work(const Step *s, const Op *o)
+{
+    Work w = {.flops = scan_flops(&s->program->model.scan, o->kind), .bytes = memory_bytes(s, o, false)};
+    add_pieces(s, o->kind, &w);
+    return w;
 }
 
 /* Per token. On a device, logits of a tile are read twice and their gradients written, and dw is read and
@@ -224,7 +257,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
         return (Work){.flops = token_share(s, o) * product_flops(s, o, &s->block[block], is_short),
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_EXPERTS: return experts_work(s, o);
-    case WORK_SCAN: return (Work){.flops = scan_flops(s, o), .bytes = memory_bytes(s, o, false)};
+    case WORK_SCAN: return scan_work(s, o);
     case WORK_LOSS: return loss_work(s, o, product_flops(s, o, &s->block[block], false));
     case WORK_NEXT: return (Work){.products = product_flops(s, o, &s->block[block], false)};
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};

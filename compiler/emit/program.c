@@ -4,6 +4,7 @@
  * Text that is the same in all plans is in headers (templates/), which the program includes. */
 #include "emit/internal.h"
 #include "burst_plan.h"
+#include "burst_sizes.h"
 #include "ir/kernels.h"
 
 #include <inttypes.h>
@@ -358,7 +359,12 @@ static void emit_scan_layers(Emit *e, const Model *m)
         "static const BurstScan plan_scan = PLAN_SCAN;\n",
         s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
         real_text(e, s->step_least), real_text(e, s->step_most));
-    text_printf(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, %d, 1};\n", m->scan_kernel);
+    add_constant(e, "PLAN_SCAN_KERNEL", m->scan_kernel, "rows of their convolution");
+    const int pieces = partition_scan_pieces(e->draft->program, e->draft->partition);
+    if (pieces)
+        add_constant(e, "PLAN_SCAN_PIECES", pieces, "most runs of a rank's tokens, which it scans in place"),
+            add_constant(e, "PLAN_SCAN_MAP", burst_scan_map(s), "floats of a piece's map");
+    text_add(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, PLAN_SCAN_KERNEL, 1};\n");
     text_add(e->out,
              "static const BurstGatedNorm plan_scan_norm = {PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM, 1, 0, "
              "BURST_GATE_SILU, PLAN_NORM_EPS};\n");

@@ -22,6 +22,9 @@ bool verify_masks(Arena *a, Diags *d, const Draft *t, const Schedule *s);
 bool verify_live(Arena *a, Diags *d, const Schedule *s, Live live, const uint8_t *pair,
                  const BurstPairTiles *tiles, const char *mask);
 
+/* ---- pieces.c: part of proof 1: pieces that recurrent layers scan in place ---- */
+bool verify_pieces(Arena *a, Diags *d, const Draft *t);
+
 /* ---- scratch.c: part of proof 6: scratch of operations, and offsets of attention's buffers ---- */
 bool verify_scratch(Arena *a, Diags *d, const Draft *t);
 

@@ -248,8 +248,8 @@ const Plan *verify(Arena *a, Diags *d, const Draft *t)
 
 const Plan *verify_rest(Arena *a, Diags *d, const Draft *t)
 {
-    if (!check_groups(d, t) || !check_attentions(a, d, t) || !verify_scratch(a, d, t) ||
-        !check_memory(a, d, t))
+    if (!check_groups(d, t) || !check_attentions(a, d, t) || !verify_pieces(a, d, t) ||
+        !verify_scratch(a, d, t) || !check_memory(a, d, t))
         return NULL;
     Plan *p = NEW(a, Plan);
     p->draft = *t;

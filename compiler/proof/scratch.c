@@ -277,8 +277,19 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
         return device ? 0 : BURST_EXPERT_ROWS * (int64_t)m->hidden * FLOAT_BYTES;
     case OP_SCAN:
     case OP_SCAN_BACK:
+    case OP_SCAN_PIECES:
+    case OP_SCAN_PIECES_BACK:
         *name = "scan_scratch";
         return device ? 0 : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
+    case OP_STATES:
+    case OP_STATES_BACK:
+        *name = "states_scratch";
+        return burst_states_floats(&m->scan, s->tokens, t->choice.ranks, s->pieces) * FLOAT_BYTES;
+    case OP_HALO:
+    case OP_HALO_BACK:
+        *name = "halo_scratch";
+        return (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns * FLOAT_BYTES;
+    case OP_CONV_PIECES_BACK:
     case OP_CONV_BACK: *name = "conv_scratch"; return device ? 0 : m->scan.columns * FLOAT_BYTES;
     case OP_ARRANGE:
     case OP_LOGITS_DW:

@@ -170,7 +170,8 @@ static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBu
     const unsigned keys = choice_step_keys(&t->choice);
     for (int i = 0; i < s->figures.n; i++) {
         const StepFigures *r = &s->figures.at[i];
-        if (r->tokens == t->partition->max_tokens && r->scratch == t->memory.scratch &&
+        if (r->tokens == t->partition->max_tokens &&
+            r->pieces == partition_scan_pieces(t->program, t->partition) && r->scratch == t->memory.scratch &&
             r->keys == t->memory.keys && choice_same(&r->choice, &t->choice, keys) &&
             (r->unpacked ? memory_over(most, r->packed, r->host) : says_as_much(r, fits)))
             return r;
@@ -209,6 +210,7 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
     Flow *f = step_place(a, step, t->program->target->align, fits, most);
     *vec_push(s->arena, &s->figures) = (StepFigures){t->choice,
                                                      t->partition->max_tokens,
+                                                     partition_scan_pieces(t->program, t->partition),
                                                      t->memory.scratch,
                                                      t->memory.keys,
                                                      f->packed,

@@ -62,7 +62,9 @@ typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of
  * Flow. */
 typedef struct StepFigures {
     Choice choice;
-    int64_t tokens, scratch, keys, packed, host, state, host_state;
+    int64_t tokens;
+    int pieces;
+    int64_t scratch, keys, packed, host, state, host_state;
     MemoryBudget fits;
     bool unpacked;
 } StepFigures;

@@ -7,9 +7,11 @@
  * Ranks of different speed have shares. Equal cuts become cuts in proportion to them, and striped deals each
  * rank as many tokens in turn as its share. The block size is rounded up to a multiple of all shares, so
  * that each rank has its share of every block; only the end of the sequence is cut with a remainder. */
+#include "burst_int.h"
 #include "shard/shard.h"
 
 #include <inttypes.h>
+#include <limits.h>
 
 /* The begin of part i if n tokens are cut into parts that differ by at most one. */
 static int64_t cut(int64_t n, int64_t i, int64_t parts)
@@ -96,6 +98,37 @@ const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, i
 const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks)
 {
     return partition_shared(a, kind, block, sequence, ranks, NULL);
+}
+
+/* A piece whose runs follow each other is one run. */
+static int64_t runs_of(const Piece *p) { return p->run == p->stride ? 1 : p->count; }
+
+int partition_most_runs(const Partition *p)
+{
+    int64_t most = 0;
+    for (int r = 0; r < p->ranks; r++) {
+        int64_t runs = 0, end = -1;
+        for (const Piece *x = p->of[r].pieces; x < p->of[r].pieces + p->of[r].npieces; x++) {
+            runs += runs_of(x) - (x->start == end);
+            end = x->start + (x->count - 1) * x->stride + x->run;
+        }
+        most = runs > most ? runs : most;
+    }
+    return (int)burst_min(most, INT_MAX);
+}
+
+int64_t partition_least_run(const Partition *p)
+{
+    int64_t least = p->sequence;
+    for (int r = 0; r < p->ranks; r++)
+        for (const Piece *x = p->of[r].pieces; x < p->of[r].pieces + p->of[r].npieces; x++)
+            least = burst_min(least, x->run);
+    return least;
+}
+
+int partition_scan_pieces(const Program *prog, const Partition *p)
+{
+    return prog->model.scan.heads && p->ranks > 1 && !prog->library ? partition_most_runs(p) : 0;
 }
 
 static void print_rank(const PosSet *s, int rank, Text *out)

@@ -23,6 +23,12 @@ const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, i
 /* batch.c: for PART_BALANCED the partition that programs choose for a batch with these masks
  * (mask_map_of_batch); other kinds return `plan`. */
 const Partition *partition_of_batch(Arena *a, const Program *p, const Partition *plan, MaskMap **masks);
+/* Runs of consecutive positions that are consecutive tokens of a rank: how many the rank with most has, and
+ * the tokens of the shortest. */
+int partition_most_runs(const Partition *p);
+int64_t partition_least_run(const Partition *p);
+/* Pieces of a sequence that a recurrent layer has on a rank, if ranks share it; 0: it has the whole. */
+int partition_scan_pieces(const Program *prog, const Partition *p);
 void print_partition(const Partition *p, Text *out);
 /* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int chunk)`,
  * closed forms whose length does not depend on ranks or tokens. sequence: the expression for the tokens;

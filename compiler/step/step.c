@@ -256,6 +256,7 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_SCAN_GATES: return 2 * (int64_t)m->scan.heads;
     case DIM_SCAN_HEADS: return m->scan.heads;
     case DIM_SCAN_VALUE: return m->scan.value_dim;
+    case DIM_SCAN_STATE: return (int64_t)m->scan.heads * m->scan.key_dim * m->scan.value_dim;
     case DIM_KERNEL: return m->scan_kernel;
     default: return 1;
     }
@@ -286,6 +287,8 @@ static int64_t dim_size(const Step *s, Dim d)
     case DIM_CACHE: return step_cache_tokens(s);
     case DIM_CHUNK: return s->chunk;
     case DIM_TAIL: return s->tail;
+    case DIM_SCAN_PIECES: return s->pieces;
+    case DIM_HALO: return (int64_t)s->pieces * (s->program->model.scan_kernel - 1);
     default: return model_dim(&s->program->model, &s->shape, s->shape.chunk, d);
     }
 }

@@ -80,7 +80,10 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
         X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") \
             X(SCAN_GATES, "2 * scan heads") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
-                X(KERNEL, "kernel") X(CACHE, "cache") /* all tokens, and those that continue a prompt */
+                X(KERNEL, "kernel") X(CACHE, "cache") /* all tokens, and those that continue a prompt */ \
+        /* of a sequence that ranks share: pieces of a rank, the rows before each, a state */ \
+        X(SCAN_PIECES, "pieces") X(HALO, "pieces * (kernel - 1)") \
+            X(SCAN_STATE, "scan heads * key_dim * value_dim")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -270,6 +273,7 @@ typedef struct Step {
     int64_t tokens, all_tokens; /* of the rank that has most; of the ranks that split its weights */
     int64_t chunk;  /* tokens of a chunk; the last has what is left */
     int chunks;     /* 1: none */
+    int pieces; /* of a rank's tokens, which recurrent layers scan in place; 0: a rank has the sequence */
     /* of all operations of a layer that treat tokens by themselves; else of the feed-forward network's */
     bool by_tokens;
     bool by_queries; /* and of attention, which has a chunk of queries at a time and all keys */
@@ -303,6 +307,8 @@ typedef struct Step {
 Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units);
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
+/* Recurrent layers on several ranks a sequence: see step/scan_pieces.c. */
+void step_pieces(Step *s);
 /* Where keys and values travel as their latents, attention reads these and what makes keys and values of
  * them. See step/passes/latents.c. */
 void step_latents(Step *s);

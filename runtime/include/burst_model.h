@@ -200,6 +200,40 @@ typedef struct BurstFold {
     const int32_t *slot, *number;
 } BurstFold;
 
+/* Consecutive positions that a chunk has as consecutive rows. */
+typedef struct BurstSequencePiece {
+    int64_t position, row, rows; /* of its first token */
+    int chunk, index; /* index: among the chunk's */
+} BurstSequencePiece;
+
+/* Adds a chunk's next token: it continues the last piece, or begins one. first: the chunk's first piece.
+ * `most` pieces are the most of a chunk; -1: it has more. Returns the number of pieces. */
+static inline int burst_scan_add(BurstSequencePiece *piece, int count, int first, int most, int chunk,
+                                 int64_t row, int64_t position)
+{
+    BurstSequencePiece *last = count > first ? &piece[count - 1] : 0;
+    if (last && position == last->position + last->rows) {
+        last->rows++;
+        return count;
+    }
+    if (count - first >= most)
+        return -1;
+    piece[count] = (BurstSequencePiece){position, row, 1, chunk, count - first};
+    return count + 1;
+}
+
+/* Sorts pieces by their positions: each follows the one before it. */
+static inline void burst_scan_sort(BurstSequencePiece *piece, int count)
+{
+    for (int i = 1; i < count; i++) {
+        const BurstSequencePiece x = piece[i];
+        int at = i;
+        for (; at > 0 && piece[at - 1].position > x.position; at--)
+            piece[at] = piece[at - 1];
+        piece[at] = x;
+    }
+}
+
 /* Depthwise causal convolution over the last `kernel` rows. */
 enum { BURST_MOST_KERNEL = 4 };
 typedef struct BurstConv {

@@ -84,6 +84,12 @@ static inline int64_t burst_scan_floats(const BurstScan *s, int64_t n)
     return states + 2 * s->key_dim * wide + 5 * rows * rows + rows * (9 * s->key_dim + 4 * wide + 8);
 }
 
+/* The same to find the states before a rank's pieces: maps of all ranks' pieces besides. */
+static inline int64_t burst_states_floats(const BurstScan *s, int64_t n, int ranks, int pieces)
+{
+    return (int64_t)ranks * pieces * burst_scan_map(s) + burst_scan_floats(s, n);
+}
+
 /* CUDA: chunks of each piece that are worked on together, so that what is kept of chunks has a constant size.
  */
 enum { BURST_GPU_SCAN_SLAB = 64 };

@@ -56,6 +56,17 @@ typedef struct PlanInfer {
 } PlanInfer;
 #endif
 
+#ifdef PLAN_SCAN_PIECES
+/* Pieces of the sequence in its order, and how many each chunk has. */
+typedef struct PlanScan {
+    BurstSequencePiece piece[PLAN_GROUP * PLAN_SCAN_PIECES];
+    int pieces_of[PLAN_GROUP];
+    int64_t rows[PLAN_SCAN_PIECES + 1];                /* where this rank's own begin */
+    int32_t slot[PLAN_GROUP * PLAN_SCAN_PIECES], number[PLAN_SCAN_PIECES];
+    BurstFold fold;
+} PlanScan;
+#endif
+
 enum { PLAN_PARTS = 4 };
 /* The two parts in which a token's keys and values travel. */
 #ifdef PLAN_LATENTS

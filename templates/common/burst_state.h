@@ -9,8 +9,12 @@
 #endif
 #ifdef PLAN_PLACE_TABLE
     const int32_t *place;          /* of this rank's tokens in their documents: 0 where scans restart */
-    int64_t scan_rows[2];          /* the rank's tokens are one piece of the sequence */
-    BurstPieces pieces;
+    BurstPieces pieces; /* of the sequence, which this rank has */
+#ifdef PLAN_SCAN_PIECES
+    PlanScan scan;
+#else
+    int64_t scan_rows[2];          /* its tokens are one piece */
+#endif
 #endif
     double scale;                  /* of the loss's gradient */
     int sequence;                  /* sequences of the step that are done */

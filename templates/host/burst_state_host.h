@@ -49,6 +49,9 @@ typedef struct PlanState {
 
 #include "burst_pieces.h"
 #include "burst_turns.h"
+#ifdef PLAN_SCAN_PIECES
+#include "burst_scan_host.h"
+#endif
 
 /* ---- set-up ---- */
 
@@ -71,7 +74,11 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_chunks(s, i, &side);
     }
     plan_own_tokens(c, s);
+#ifdef PLAN_SCAN_PIECES
+    return plan_find_pieces(c, s);
+#else
     return BURST_OK;
+#endif
 }
 
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
@@ -89,8 +96,10 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
     for (int64_t i = 0; tables && i < own->tokens; i++)
         s->buffer.places[i] = tables->table[PLAN_PLACE_TABLE][own->position[i]];
     s->place = s->buffer.places;
+#ifndef PLAN_SCAN_PIECES
     s->scan_rows[1] = own->tokens;
     s->pieces = (BurstPieces){1, s->scan_rows};
+#endif
 #endif
     return BURST_OK;
 }

@@ -75,6 +75,32 @@ static void check_rank(const Partition *p, int r, uint8_t *seen)
     }
 }
 
+/* Pieces that recurrent layers scan: each position is in one, a row of its rank, and pieces follow each
+ * other. */
+static void check_pieces(const Partition *p)
+{
+    const int most = partition_most_runs(p);
+    BurstSequencePiece *piece = xmalloc(sizeof *piece * (size_t)(p->ranks * most + 1));
+    int64_t position = 0, least = p->sequence;
+    int count = 0, longest = 0;
+    for (int r = 0, first = 0; r < p->ranks; r++, first = count) {
+        for (int64_t i = 0; i < p->of[r].tokens; i++)
+            assert_true((count = burst_scan_add(piece, count, first, most, r, i, pos_at(&p->of[r], i))) > 0);
+        longest = count - first > longest ? count - first : longest;
+    }
+    assert_int_equal(longest, most);
+    burst_scan_sort(piece, count);
+    for (int i = 0; i < count; i++) {
+        assert_int_equal(piece[i].position, position);
+        for (int64_t k = 0; k < piece[i].rows; k++, position++)
+            assert_int_equal(pos_at(&p->of[piece[i].chunk], piece[i].row + k), position);
+        least = piece[i].rows < least ? piece[i].rows : least;
+    }
+    assert_int_equal(position, p->sequence);
+    assert_true(partition_least_run(p) <= least);
+    free(piece);
+}
+
 static void check_partition(const Partition *p)
 {
     uint8_t *seen = xmalloc((size_t)p->sequence);
@@ -120,6 +146,7 @@ static void every_token_has_one_rank(void **state)
         const Partition *p = partition_shared(r.arena, kind, block, n, ranks, share);
         assert_int_equal(p->kind, kind);
         check_partition(p);
+        check_pieces(p);
     }
     arena_free(r.arena);
 }

@@ -1,7 +1,7 @@
 /* gradients.c: the main of an emitted program under test: gradients of every weight, and the loss, of two
  * sequences a data group, against the float64 oracle with the same weights.
  *
- *     program [--spoil | --bf16 | --small] MASK ...           the masks' texts, one a layer
+ *     program [--spoil | --bf16 | --small | --documents 1,2,31] MASK ...     the masks' texts, one a layer
  * (numerics/test_masks.h)
  *
  * Prints "loss E worst E TENSOR tensors N sent N" with relative errors, and what attention of all ranks sent,
@@ -12,6 +12,7 @@
  * all weights is judged against that hundredth.
  * A main that is linked with records of a program's choices of experts (programs/choices.cu) gives them to
  * the oracle, and asks that nearly all are its own.
+ * --documents: lengths of the first documents; what is left is another. Else they have random lengths.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
 #include "test_masks.h"
@@ -38,6 +39,7 @@ static const double close = 2e-6;
 static const double rounded_least = 5e-4, rounded_most = 5e-3;
 
 typedef struct Options { const TestMask **mask; bool spoil, bf16, small; } Options;
+static const char *documents; /* lengths; NULL: random ones */
 
 /* splitmix64 of (stream, index), in [0, 1). */
 static double uniform(uint64_t stream, uint64_t i)
@@ -47,6 +49,19 @@ static double uniform(uint64_t stream, uint64_t i)
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
     z ^= z >> 31;
     return (double)(z >> 11) * 0x1p-53;
+}
+
+/* Documents of the given lengths, one after the other, and one of what is left. */
+static void set_documents(int64_t n, int32_t *doc)
+{
+    const char *at = documents;
+    int32_t number = 0;
+    for (int64_t i = 0; i < n; number++) {
+        const int64_t length = *at ? strtol(at, (char **)&at, 10) : n;
+        at += *at == ',';
+        for (const int64_t end = i + length; i < n && i < end; i++)
+            doc[i] = number;
+    }
 }
 
 /* A pure function of the sequence's number. */
@@ -63,6 +78,8 @@ static void fill_sequence(int64_t n, int vocab, uint64_t number, Sequence *s)
         s->doc[i] = doc += uniform(4 * number + 3, at) < 0.1;
         s->counted += s->label[i] >= 0 && s->weight[i] != 0;
     }
+    if (documents)
+        set_documents(n, s->doc);
 }
 
 static float bf16_of(float x)
@@ -310,13 +327,14 @@ int main(int argc, char **argv)
     const char *option = argc > 1 ? argv[1] : "";
     Options o = {calloc((size_t)argc, sizeof *o.mask), strcmp(option, "--spoil") == 0,
                  strcmp(option, "--bf16") == 0, strcmp(option, "--small") == 0};
-    int first = 1 + (o.spoil || o.bf16 || o.small), layers = argc - first;
+    documents = strcmp(option, "--documents") == 0 && argc > 2 ? argv[2] : NULL;
+    int first = 1 + (o.spoil || o.bf16 || o.small) + (documents ? 2 : 0), layers = argc - first;
     for (int i = 0; i < layers; i++)
         if (!(o.mask[i] = test_mask_named(argv[first + i])))
             return 2;
     if (layers != burst_plan.layers) {
-        fprintf(stderr, "usage: %s [--spoil | --bf16 | --small] MASK ... (%d layers)\n", argv[0],
-                burst_plan.layers);
+        fprintf(stderr, "usage: %s [--spoil | --bf16 | --small | --documents N,N] MASK ... (%d layers)\n",
+                argv[0], burst_plan.layers);
         return 2;
     }
     BurstPlan p = burst_plan;

@@ -47,7 +47,11 @@ LAYOUTS.update({"tensor_ulysses": (4, emitted.layout(1, 2, "ulysses", "keys", "c
                     ("tail", "recompute tail(0.3); offload activations"), ("some", "recompute save(q_raw(2), rstd_k, k)"))}})
 LAYOUTS.update({f"alone_{name}": (1, LAYOUTS["one"][1].replace("recompute none", settings)) for name, settings in (
     ("full", "recompute full(2); offload activations"), ("chunks", "recompute selective; token chunks 3, attention"), ("ffn", "recompute ffn"))})
-OF_SCANS = tuple(name for name in LAYOUTS if name.startswith("alone_"))
+LAYOUTS.update({f"pieces_{name}": (ranks, emitted.layout(1, ranks, schedule, "keys", partition).replace("recompute none", settings))
+                for name, ranks, schedule, partition, settings in (
+    ("of_two", 2, "ring", "zigzag", "recompute none"), ("contiguous", 4, "ring", "contiguous", "recompute full(2)"),
+    ("blocks", 4, "ring", "blocks(24)", "recompute selective; token chunks 2, attention"), ("ulysses", 4, "ulysses", "zigzag", "recompute ffn"))})
+OF_SCANS = tuple(name for name in LAYOUTS if name.startswith(("alone_", "pieces_")))
 SEVERAL = ("ring", "ulysses", "tensor")
 OF_LATENTS = ("chunks_of_attention", "chunks_of_keys", "latents_of_two", "latents_ring", "latents_tensor", "latents_recompute")
 OF_WHOLE_NORMS = tuple(name for name in LAYOUTS if name.startswith("tensor_"))

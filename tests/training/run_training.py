@@ -124,6 +124,7 @@ class Shape(typing.NamedTuple):
     ffn: int = 40
     positions: str = ""
     experts: str = ""
+    documents: str = ""  # lengths of the first ones, of gradients.c
 
 
 ALTERNATING = ("causal", "window(17)", "causal", "window(17)")
@@ -170,10 +171,23 @@ GRADIENTS = [
     (ONE, Shape(masks=DOCUMENT, experts=SCANS)),
     (ONE._replace(recompute="full(2)"), Shape(masks=DOCUMENT, part="qk_norm yes;", sinks=True, experts=SCANS)),
     (ONE._replace(token_chunks=3, queries="keys", offload="activations"), Shape(masks=DOCUMENT, experts=SCANS)),
-    (ONE._replace(head_chunks=2, recompute="tail(0.5)"), Shape(masks=DOCUMENT, experts=SCANS.replace("0 .. 2", "1, 3"))),
+    (ONE._replace(head_chunks=2, recompute="selective"), Shape(masks=DOCUMENT, experts=SCANS.replace("0 .. 2", "1, 3"))),
     (Layout("ring", "keys", "contiguous", 2, 1, 2, weights="zero1", chunks=3), Shape(masks=DOCUMENT, tied="yes", experts=SCANS)),
     (Layout("ring", "keys", "contiguous", 2, 1, 2, "selective", token_chunks=3),
      Shape(masks=DOCUMENT, experts=SCANS.replace("conv 4", "conv 3").replace("ffn swiglu 40;", MIXED))),
+    *((layout, Shape(masks=DOCUMENT, experts=SCANS, documents=documents)) for documents, layout in (
+        ("1,2,3,31", ONE), ("1,2,3,31", Layout("ring", "keys", "contiguous", lanes=2)),
+        ("1,2,3,31", Layout("ring", "keys", "zigzag", lanes=4, recompute="full(2)")),
+        ("3,1,2,31,1,1,1", Layout("ulysses", "keys", "contiguous", lanes=4, recompute="selective", offload="activations")),
+        ("15,15", Layout("ring", "keys", "contiguous", lanes=4, recompute="ffn")),  # 15, 15, 15 and 16 tokens: borders of ranks
+        ("7,1,7,16,14", Layout("ring", "keys", "zigzag", lanes=4, token_chunks=2, queries="attention")),  # 7, 8, 8, 7, 8, 8, 7, 8
+        ("61", Layout("ring", "keys", "zigzag", lanes=4)), ("61", Layout("ring", "keys", "blocks(24)", lanes=4, recompute="full")),
+        ("2,57,1", Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero1", chunks=3)), ("", Layout("ring", "queries", "blocks(24)", lanes=4)),
+        ("", Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2), recompute="save(scan_in, o, lse)")),
+        ("", Layout("ring", "keys", "contiguous", lanes=3, shares="5, 1, 2", recompute="selective")),
+        ("5,3,40", Layout("ring", "keys", "zigzag", lanes=2, head_chunks=2, recompute="full")))),
+    (Layout("ring", "keys", "zigzag", lanes=4, weights="zero2"),
+     Shape(masks=("causal", "window(17)") * 2, experts=SCANS.replace("conv 4", "conv 3").replace("ffn swiglu 40;", MIXED), documents="1,2,3,31")),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
     (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),
@@ -492,7 +506,8 @@ class Training:
         for number, (layout, shape) in cases:
             turns = f"train {{ batch {2 * layout.data}; }}\n"  # TURNS of gradients.c
             program = self.build(f"gradients{number}_{layout.name()}", layout, shape, turns, objects=self.args.gradients)
-            done = run([program, *shape.masks], 60, self.environment, check=False)
+            documents = ["--documents", shape.documents] * bool(shape.documents)
+            done = run([program, *documents, *shape.masks], 60, self.environment, check=False)
             match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
             require(match and done.returncode == 0, f"{layout} {shape}\n{done.stdout}{done.stderr}")
             print(f"{layout.name()}: loss {match[1]}, worst gradient {match[2]} ({match[3]})")

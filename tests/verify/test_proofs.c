@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "cases.h"
+#include "proof/internal.h"
 #include "tools/tools.h"
 
 #include <string.h>
@@ -290,6 +291,36 @@ static void operations_have_scratch(void **state)
     arena_free(k->arena);
 }
 
+/* Pieces that ranks scan in place: of another rank, in another order, too short, or more than the step has.
+ */
+static void pieces_follow_each_other(void **state)
+{
+    (void)state;
+    enum { RIGHT, ALIKE, TURNED, LAST_MISSING, SHORT, FEW, CASES };
+    for (int i = 0; i < CASES; i++) {
+        Case *k = small_case("ring");
+        k->choice.partition = PART_ZIGZAG;
+        Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
+        Partition p = *t.partition;
+        PosSet *of = NEW_ARRAY(k->arena, PosSet, p.ranks);
+        memcpy(of, p.of, sizeof *of * (size_t)p.ranks);
+        const Piece turned[] = {of[0].pieces[1], of[0].pieces[0]}, one = of[0].pieces[0];
+        ((Step *)t.memory.flow->step)->pieces = i == FEW ? 1 : 2;
+        k->program.model.scan.heads = 2;
+        k->program.model.scan_kernel = i == SHORT ? (int)p.sequence : 4;
+        of[1] = i == ALIKE ? of[0] : of[1];
+        of[0].pieces = i == TURNED ? turned : of[0].pieces;
+        of[0] = i == LAST_MISSING ? (PosSet){one.run, 1, &one} : of[0];
+        p.of = of;
+        t.partition = &p;
+        Diags *d = diags_new(k->arena);
+        assert_int_equal(verify_pieces(k->arena, d, &t), i == RIGHT);
+        assert_true(i == RIGHT ||
+                    strstr(diags_first(d), "proof 1 (every pair once) fails: recurrent layers: "));
+        arena_free(k->arena);
+    }
+}
+
 /* What the program refuses as it starts: 4 ranks in 2 nodes. */
 static void groups_of_ranks(void **state)
 {
@@ -337,6 +368,7 @@ int main(void)
         cmocka_unit_test(memory_adds_up),
         cmocka_unit_test(scratch_is_proved),
         cmocka_unit_test(operations_have_scratch),
+        cmocka_unit_test(pieces_follow_each_other),
         cmocka_unit_test(groups_of_ranks),
         cmocka_unit_test(groups_that_share_weights),
     };

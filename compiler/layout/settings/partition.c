@@ -51,6 +51,41 @@ static const char *why_not_balanced(Arena *a, const Program *p, const Choice *c)
     return NULL;
 }
 
+/* Recurrent layers scan the pieces of a rank, runs of its tokens, in place. */
+static const char *why_not_scan(Arena *a, const Program *p, const Choice *c)
+{
+    if (!p->model.scan.heads || c->ranks == 1 || p->library)
+        return NULL;
+    if (c->partition == PART_STRIPED)
+        return "partition striped leaves ranks no runs of tokens that 'scan' could follow; use contiguous, "
+               "zigzag "
+               "or blocks";
+    if (c->partition == PART_BALANCED)
+        return "partition balanced gives ranks other runs in each batch, which 'scan' does not support; use "
+               "contiguous, zigzag or blocks";
+    const Partition *of = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
+    const int most = partition_most_runs(of), halo = p->model.scan_kernel - 1;
+    const char *name = partition_text(a, c->partition, c->block);
+    if (most > BURST_MOST_PIECES)
+        return arena_printf(a, "partition %s gives a rank %d runs of tokens, and 'scan' supports at most %d",
+                            name, most, BURST_MOST_PIECES);
+    if (partition_least_run(of) < halo)
+        return arena_printf(
+            a,
+            "partition %s over %d ranks has a run of %lld tokens, and 'conv' of the scan needs "
+            "runs of at least %d",
+            name, c->ranks, (long long)partition_least_run(of), halo);
+    return NULL;
+}
+
+static bool tries_scan(const Program *p, const Choice *c)
+{
+    Arena *a = arena_new();
+    const bool works = !why_not_scan(a, p, c);
+    arena_free(a);
+    return works;
+}
+
 /* Whether a balanced partition can be tried: it can be compared with fixed ones only by drawn batches. */
 static bool tries_balanced(const Program *p, const Choice *c)
 {
@@ -73,7 +108,8 @@ static bool take(const Program *p, Choice *c, int n)
     const bool alike = choice_pieces(c) > 1 && choice_chunks(c) > FEW_PIECES && n != PART_CONTIGUOUS &&
                        n != PART_ZIGZAG && !p->layout.schedule;
     if (p->layout.partition.is_auto)
-        return (n != PART_BALANCED || (c->travel == TRAVEL_KEYS && tries_balanced(p, c))) &&
+        return tries_scan(p, c) &&
+               (n != PART_BALANCED || (c->travel == TRAVEL_KEYS && tries_balanced(p, c))) &&
                ((!alike && (choice_rows(c, false) > 1 || choice_rows(c, true) > 1)) || n == PART_CONTIGUOUS);
     return p->layout.partition.value == n;
 }
@@ -102,8 +138,9 @@ static const char *idle(Arena *a, const Program *p, const Choice *c)
 
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
-    if (c->partition != PART_BALANCED)
-        return NULL;
+    const char *scan = why_not_scan(a, p, c);
+    if (scan || c->partition != PART_BALANCED)
+        return scan;
     const char *text = why_not_balanced(a, p, c);
     if (text)
         return text;

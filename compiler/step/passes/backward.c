@@ -130,7 +130,8 @@ static bool of_numbers(const Step *s, const Op *o)
 
 static void undo(Backward *b, const Op *forward)
 {
-    if (of_numbers(b->step, forward))
+    /* states have none either: the scan's backward finds those of the states after its pieces */
+    if (of_numbers(b->step, forward) || forward->kind == OP_STATES)
         return;
     const int gradient = gradient_of(b->step, forward->write[0].value);
     if (forward->kind == OP_COMBINE) /* what adds up rows passes the sum's on, by tokens */
@@ -253,6 +254,12 @@ void step_backward(Step *s)
         step_add_value(s, (Value){.name = "expert_rows",
                                   .kind = VALUE_GRADIENT,
                                   .dim = {s->values.at[step_value(s, "expert_out")].dim[0], DIM_TOP_HIDDEN},
+                                  .gradient = -1});
+    if (s->pieces)
+        step_add_value(s, (Value){.name = "scan_after",
+                                  .kind = VALUE_GRADIENT,
+                                  .dim = {DIM_SCAN_PIECES, DIM_SCAN_STATE},
+                                  .element = EL_FLOAT,
                                   .gradient = -1});
     step_add_value(s, (Value){.name = "delta",
                               .kind = VALUE_GRADIENT,

@@ -62,8 +62,16 @@ static void add_target_scratch(Step *s)
                     KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
     const bool scans = m->scan.heads && !device;
     add_scratch(s, "scan_scratch", DIM_ONE, scans ? burst_scan_floats(&m->scan, s->tokens) * 4 : 0,
-                KINDS(OP_SCAN, OP_SCAN_BACK));
-    add_scratch(s, "conv_scratch", DIM_ONE, scans ? (int64_t)m->scan.columns * 4 : 0, KINDS(OP_CONV_BACK));
+                KINDS(OP_SCAN, OP_SCAN_BACK, OP_SCAN_PIECES, OP_SCAN_PIECES_BACK));
+    add_scratch(s, "conv_scratch", DIM_ONE, scans ? (int64_t)m->scan.columns * 4 : 0,
+                KINDS(OP_CONV_BACK, OP_CONV_PIECES_BACK));
+    const bool pieces = scans && s->pieces;
+    add_scratch(s, "states_scratch", DIM_ONE,
+                pieces ? burst_states_floats(&m->scan, s->tokens, s->choice.ranks, s->pieces) * 4 : 0,
+                KINDS(OP_STATES, OP_STATES_BACK));
+    add_scratch(s, "halo_scratch", DIM_ONE,
+                pieces ? (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns * 4 : 0,
+                KINDS(OP_HALO, OP_HALO_BACK));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4,
                 KINDS(OP_EMBED_BACK));
 }
@@ -123,6 +131,7 @@ static Step *begin(Arena *a, const StepInput *in)
     const Shape shape = shape_of(in->program, c);
     Step *s = step_model(a, in->program, &shape, in->partition, in->units);
     s->choice = *c;
+    s->pieces = partition_scan_pieces(in->program, in->partition);
     s->forward = in->program->infer.lengths > 0;
     /* what lasts from one prompt to the next does so after the first */
     s->sequences = s->forward ? 2 : (int)(in->program->train.batch / c->data);
@@ -143,6 +152,7 @@ static const struct {
     void (*choose)(Step *s, const StepInput *in); /* if run is NULL */
 } passes[] = {
     {"tensor_parallel", step_tensor, NULL},
+    {"scan_pieces", step_pieces, NULL},
     {"latents", step_latents, NULL},
     {"tile_queries", step_queries, NULL},
     {"infer", step_infer, NULL},

@@ -34,6 +34,10 @@ static const Rule rules[] = {
     {.of = OP_CONV, .kind = OP_CONV, .read = "x0", .write = "y0", .weight = true},
     {.of = OP_SCAN_GATES, .kind = OP_SCAN_GATES, .read = "x0", .write = "y0y1", .weight = true},
     {.of = OP_SCAN, .kind = OP_SCAN, .read = "x0x1x2", .write = "y0"},
+    {.of = OP_HALO, .kind = OP_HALO, .read = "x0", .write = "y0"},
+    {.of = OP_CONV_PIECES, .kind = OP_CONV_PIECES, .read = "x0x1", .write = "y0", .weight = true},
+    {.of = OP_STATES, .kind = OP_STATES, .read = "x0x1x2", .write = "y0"},
+    {.of = OP_SCAN_PIECES, .kind = OP_SCAN_PIECES, .read = "x0x1x2x3", .write = "y0"},
     {.of = OP_GATED_NORM, .kind = OP_GATED_NORM, .read = "x0x1", .write = "y0y1", .weight = true},
     {.of = OP_TENSOR_GATHER, .kind = OP_TENSOR_GATHER, .read = "x0", .write = "y0"},
     {.of = OP_TENSOR_SCATTER, .kind = OP_TENSOR_SCATTER, .read = "x0x1", .write = "y0"},
@@ -71,6 +75,15 @@ static const Rule rules[] = {
      .weight = true,
      .sum = true},
     {.of = OP_SCAN, .kind = OP_SCAN_BACK, .read = "x0x1x2g0", .write = "d0d1d2"},
+    {.of = OP_HALO, .kind = OP_HALO_BACK, .read = "g0", .write = "d0"},
+    {.of = OP_CONV_PIECES,
+     .kind = OP_CONV_PIECES_BACK,
+     .read = "x0x1g0",
+     .write = "d0d1",
+     .weight = true,
+     .sum = true},
+    {.of = OP_SCAN_PIECES, .kind = OP_STATES_BACK, .read = "x0x1x2g0", .write = "e0"},
+    {.of = OP_SCAN_PIECES, .kind = OP_SCAN_PIECES_BACK, .read = "x0x1x2x3g0e0", .write = "d0d1d2"},
     {.of = OP_GATED_NORM,
      .kind = OP_GATED_NORM_BACK,
      .read = "x0x1y1g0",
@@ -258,8 +271,9 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
-        /* kept rows need no gradient */
-        x.from[x.ins] = k == VALUE_ACTIVATION && d->there && o->kind != OP_KEEP ? d->made : -1;
+        /* kept rows need no gradient, and a scan's backward has that of the states that it begins with */
+        const bool none = o->kind == OP_KEEP || o->kind == OP_STATES;
+        x.from[x.ins] = k == VALUE_ACTIVATION && d->there && !none ? d->made : -1;
         x.output[x.ins] = d->output;
         x.x[x.ins] = !d->there ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
         all = mix(all, x.x[x.ins++]);
