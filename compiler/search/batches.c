@@ -11,10 +11,10 @@
 enum { COMPARED = 2, TYPICAL = 4 };
 static const double near_best = 1.05;
 
-static bool same_form(const Candidate *x, const Candidate *y)
+static bool same_form(const Choice *x, const Choice *y)
 {
-    return x->choice.data == y->choice.data && x->choice.partition == y->choice.partition &&
-           x->choice.schedule == y->choice.schedule && x->choice.of_mask == y->choice.of_mask;
+    return x->data == y->data && x->partition == y->partition && x->schedule == y->schedule &&
+           x->of_mask == y->of_mask;
 }
 
 /* Whether it is the fastest of its form, the first of equally fast ones. */
@@ -23,7 +23,7 @@ static bool is_fastest(const Searcher *s, int n)
     const Candidate *x = &s->all.at[n];
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
-        if (search_works(y) && same_form(x, y) &&
+        if (search_works(y) && same_form(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
@@ -35,6 +35,35 @@ static bool same_partition(const Choice *x, const Choice *y)
 {
     const bool heads = choice_rows(x, false) == 1;
     return heads == (choice_rows(y, false) == 1) && (heads || x->partition == y->partition);
+}
+
+void search_add_form(Searcher *s, const Candidate *x)
+{
+    Tried *t = &s->tried;
+    int i = 0;
+    while (i < t->forms.n && !same_form(&t->forms.at[i].choice, &x->choice))
+        i++;
+    if (i == t->forms.n)
+        *vec_push(s->arena, &t->forms) = (Form){x->choice, INFINITY};
+    t->forms.at[i].step = fmin(t->forms.at[i].step, x->cost.step);
+}
+
+double search_to_be_compared(const Searcher *s, const Choice *c)
+{
+    double faster[COMPARED], most = INFINITY; /* faster: of the partition, rising */
+    for (int i = 0; i < COMPARED; i++)
+        faster[i] = INFINITY;
+    for (int i = 0; i < s->tried.forms.n; i++) {
+        const Form *f = &s->tried.forms.at[i];
+        if (same_form(&f->choice, c))
+            most = f->step;
+        for (int k = same_partition(&f->choice, c) ? COMPARED - 1 : -1; k >= 0 && f->step < faster[k]; k--) {
+            if (k < COMPARED - 1)
+                faster[k + 1] = faster[k];
+            faster[k] = f->step;
+        }
+    }
+    return fmin(most, faster[COMPARED - 1]);
 }
 
 /* Whether enough candidates of its partition are faster by the plan, or as fast and found before. */

@@ -110,7 +110,8 @@ static Cost cost_of(Searcher *s, Arena *a, const Draft *of)
 {
     Draft t = *of;
     t.attended = a != s->arena ? search_attended(s, of) : NULL;
-    return cost_draft(a, &t, lost * search_fastest(s));
+    const double most = mask_draws(s->program) ? search_to_win(s, &of->choice) : search_fastest(s);
+    return cost_draft(a, &t, lost * most);
 }
 
 /* A schedule may deadlock after pruning: a stream runs its transfers in order, and one may wait for another
@@ -135,7 +136,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of
         t.attended = a != s->arena ? search_attended(s, of) : NULL;
         step = cost_bound(a, &t).step;
     }
-    x->too_slow = step > search_to_win(s);
+    x->too_slow = step > search_to_win(s, &x->choice);
     if (x->too_slow)
         x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %s",
                                   time_text(s->arena, step, 3));

@@ -514,11 +514,14 @@ static Points points_of(Searcher *s, const Candidate *x)
         if (choice_same(&s->points.at[i].of.choice, &x->choice, KEY_ACTIVATIONS))
             return s->points.at[i];
     const Candidates all = s->all;
+    const Tried tried = s->tried;
     s->all = (Candidates){0};
+    s->tried = (Tried){0};
     s->activations_only = true;
     search_escalate(s, *x);
     const Points p = {*x, s->all};
     s->all = all;
+    s->tried = tried;
     s->activations_only = false;
     *vec_push(s->arena, &s->points) = p;
     return p;
@@ -544,14 +547,14 @@ static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 static double least_seconds(Searcher *s, const Choice *c)
 {
     double own = 0, *shared = search_computing(s, c), *computing = shared ? shared : &own;
-    if (*computing > search_to_win(s))
+    if (*computing > search_to_win(s, c))
         return *computing;
     Arena *a = arena_new();
     Draft t = search_begin(s, a, diags_new(a), c);
     if (t.attention.n && !*computing)
         *computing = cost_bound_computing(a, &t).any_weights;
     double least = t.attention.n ? *computing : 0;
-    if (t.attention.n && least <= search_to_win(s)) {
+    if (t.attention.n && least <= search_to_win(s, c)) {
         search_add_ranges(s, &t);
         t.attended = search_attended(s, &t);
         least = cost_bound(a, &t).any_weights;
@@ -563,11 +566,11 @@ static double least_seconds(Searcher *s, const Choice *c)
 double search_least(Searcher *s, const Candidate *x)
 {
     const double first = least_seconds(s, &x->choice);
-    if (first > search_to_win(s))
+    if (first > search_to_win(s, &x->choice))
         return first;
     const Points p = points_of(s, x);
     double least = search_works(&p.evaluated.at[0]) ? first : INFINITY;
-    for (int i = 1; i < p.evaluated.n && least > search_to_win(s); i++) {
+    for (int i = 1; i < p.evaluated.n && least > search_to_win(s, &x->choice); i++) {
         Candidate y = *x;
         if (search_works(&p.evaluated.at[i]))
             least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);

@@ -58,6 +58,19 @@ typedef struct Stationary {
 typedef struct Computed { Choice choice; Stationary of; double least; } Computed;
 typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
 
+/* The fastest of a schedule in a partition. */
+typedef struct Form {
+    Choice choice;
+    double step;
+} Form;
+/* What the first `n` tried candidates say, those that work. fastest: seconds of a step, 0: none works; forms:
+ * with drawn batches. */
+typedef struct Tried {
+    int n;
+    double fastest;
+    Vec(Form) forms;
+} Tried;
+
 /* Memory of a step's values, by all that it depends on; fits: the budget of step_pack; unpacked: as in
  * Flow. */
 typedef struct StepFigures {
@@ -96,6 +109,7 @@ typedef struct Searcher {
     Candidates data; /* numbers of groups to try, falling */
     Candidates open; /* of the current number of groups: to be tried */
     Candidates all;  /* tried candidates, simpler ones first */
+    Tried tried;
     Vec(Skipped) skipped;
     ScheduleKind kind; /* the schedules being tried */
     const Candidate *like; /* schedules with levels are tried as variants of it; NULL: in all combinations */
@@ -144,12 +158,17 @@ bool search_works(const Candidate *x);
 /* Returns false if the setting has no such value here. */
 bool search_take(const Searcher *s, Candidate *x, int setting, int value);
 int search_values(const Searcher *s, int setting);
-double search_fastest(const Searcher *s); /* step seconds that a candidate must undercut */
-double search_to_win(const Searcher *s); /* step seconds with which a candidate may still win */
+double search_fastest(Searcher *s); /* step seconds that a candidate must undercut */
+/* Step seconds with which a candidate of this choice may still win. */
+double search_to_win(Searcher *s, const Choice *c);
 /* ---- search/batches.c ---- */
 /* The fastest over drawn batches; NULL: none works, or batches decide nothing. Compared candidates then have
  * cost.batches. */
 Candidate *search_best_on_batches(Searcher *s);
+void search_add_form(Searcher *s, const Candidate *x);
+/* Step seconds by its plan with which a candidate is compared over drawn batches: as the fastest of its
+ * schedule in its partition, among few. */
+double search_to_be_compared(const Searcher *s, const Choice *c);
 /* ---- search/escalation.c ---- */
 /* Tries it; if it is too large, also with settings that need less. Appends what is worth showing to
  * s->all. */

@@ -125,17 +125,25 @@ static void decide(Searcher *s, Candidate x, int setting)
 
 bool search_works(const Candidate *x) { return x->evaluated && !x->why_not; }
 
-static double fastest_here(const Searcher *s)
+static double fastest_here(Searcher *s)
 {
-    double least = INFINITY;
-    for (int i = 0; i < s->all.n; i++)
-        if (search_works(&s->all.at[i]))
-            least = fmin(least, s->all.at[i].cost.step);
-    return least;
+    Tried *t = &s->tried;
+    for (; t->n < s->all.n; t->n++) {
+        const Candidate *x = &s->all.at[t->n];
+        if (!search_works(x))
+            continue;
+        t->fastest = t->fastest ? fmin(t->fastest, x->cost.step) : x->cost.step;
+        if (mask_draws(s->program))
+            search_add_form(s, x);
+    }
+    return t->fastest ? t->fastest : INFINITY;
 }
 
+/* Tried candidates changed. */
+static void forget_tried(Searcher *s) { s->tried = (Tried){0}; }
+
 /* The step to undercut, including another program's; but a table of few candidates tries them all. */
-double search_fastest(const Searcher *s) { return fmin(fastest_here(s), s->cuts ? s->other : INFINITY); }
+double search_fastest(Searcher *s) { return fmin(fastest_here(s), s->cuts ? s->other : INFINITY); }
 
 /* The fastest whose layers all attend alike. */
 static double fastest_alike(const Searcher *s)
@@ -157,15 +165,15 @@ static bool may_layers_differ(const Searcher *s)
 }
 
 /* Step seconds with which a candidate may win: a simpler one wins within the tie. Sums in another order
- * differ by less. */
-double search_to_win(const Searcher *s)
+ * differ by less. What is slower as a plan for all batches may be faster over drawn ones. */
+double search_to_win(Searcher *s, const Choice *c)
 {
-    /* what is slower as a plan for all batches may be faster over drawn ones */
-    const double drawn = mask_draws(s->program) ? 1.5 : 1;
-    return may_layers_differ(s) ? INFINITY : drawn * search_fastest(s) / (1 - tie) * (1 + 1e-9);
+    const double fastest = search_fastest(s),
+                 most = mask_draws(s->program) ? fmin(search_to_be_compared(s, c), 1.5 * fastest) : fastest;
+    return may_layers_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
 }
 
-static void say_progress(const Searcher *s, const Candidate *x)
+static void say_progress(Searcher *s, const Candidate *x)
 {
     const double fastest = fastest_here(s);
     const char *schedule = x->choice.schedule ? x->choice.schedule->name : "";
@@ -287,7 +295,7 @@ static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 }
 
 /* Remarks on schedules of which no candidate was tried. */
-static void remark_slow(const Searcher *s, Text *t)
+static void remark_slow(Searcher *s, Text *t)
 {
     for (int i = 0; i < s->slow.n; i++) {
         const Slow *slow = &s->slow.at[i];
@@ -420,7 +428,7 @@ static void try_open(Searcher *s, Candidate *x)
     }
     if (s->cuts && x == first && !x->why_not)
         x->least = isfinite(search_fastest(s)) ? search_least(s, x) : 0;
-    if (s->cuts && first->least > search_to_win(s)) {
+    if (s->cuts && first->least > search_to_win(s, &x->choice)) {
         note_cut(s, x, first->least);
         return;
     }
@@ -437,6 +445,7 @@ static void set_in_order(Searcher *s, int from)
             s->all.at[j] = s->all.at[j - 1];
             s->all.at[j - 1] = x;
         }
+    forget_tried(s);
 }
 
 /* Tries the first of each set that differs only in weights before the others. */
@@ -696,6 +705,7 @@ static Candidate *find_best(Searcher *s)
     while (best && !best->plan) { /* the next one, if what was judged in haste does not work after all */
         const CostBatches batches = best->cost.batches;
         search_evaluate(s, s->arena, best, diags_new(s->arena));
+        forget_tried(s);
         best->cost.batches = batches;
         best = best->plan ? best : best_of(s);
     }
