@@ -417,13 +417,66 @@ static const char *const minimax_m2_unread[] = {"attn_type_list",
                                                 "output_router_logits",
                                                 "max_model_len",
                                                 NULL};
+/* clang-format off: rows of tables */
+#define GATED_QUERIES \
+    {"self_attn.q_proj.weight", {"self_attn.q_proj.weight", "self_attn.gate_proj.weight"}, .by_queries = true}
+#define SCAN_CONVOLUTION {"linear_attn.conv1d.weight", {"linear_attn.conv1d.weight"}, .channels = true}
+/* clang-format on */
 static const FusedTensor qwen3_5_names[] = {
-    {"self_attn.q_proj.weight",
-     {"self_attn.q_proj.weight", "self_attn.gate_proj.weight"},
-     .by_queries = true},
-    {"linear_attn.conv1d.weight", {"linear_attn.conv1d.weight"}, .channels = true},
+    GATED_QUERIES,
+    SCAN_CONVOLUTION,
     {0},
 };
+static const FusedTensor qwen3_5_moe_names[] = {
+    {"mlp.gate.weight", {"mlp.router.weight"}},
+    GATED_QUERIES,
+    SCAN_CONVOLUTION,
+    {0},
+};
+static const FusedTensor qwen3_5_moe_packed[] = {
+    {"mlp.gate.weight", {"mlp.router.weight"}},
+    {"mlp.experts.gate_up_proj",
+     {"mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight"},
+     .by_experts = true},
+    {"mlp.experts.down_proj", {"mlp.experts.%d.down_proj.weight"}, .by_experts = true},
+    GATED_QUERIES,
+    SCAN_CONVOLUTION,
+    {0},
+};
+static const FusedTensor qwen3_next_names[] = {
+    {"mlp.gate.weight", {"mlp.router.weight"}},
+    GATED_QUERIES,
+    SCAN_CONVOLUTION,
+    {"linear_attn.in_proj_qkvz.weight",
+     {"linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_z.weight"},
+     .by_scan = true},
+    {"linear_attn.in_proj_ba.weight",
+     {"linear_attn.in_proj_b.weight", "linear_attn.in_proj_a.weight"},
+     .by_scan = true},
+    {0},
+};
+static const ExpertFields qwen3_5_moe_fields = {"num_experts",
+                                                "num_experts_per_tok",
+                                                "moe_intermediate_size",
+                                                NULL,
+                                                256,
+                                                8,
+                                                512,
+                                                true,
+                                                .shared = "shared_expert_intermediate_size",
+                                                .absent_shared = 512,
+                                                .is = {.shared_gate = 1}};
+static const ExpertFields qwen3_next_fields = {"num_experts",
+                                               "num_experts_per_tok",
+                                               "moe_intermediate_size",
+                                               "norm_topk_prob",
+                                               512,
+                                               10,
+                                               512,
+                                               true,
+                                               .shared = "shared_expert_intermediate_size",
+                                               .absent_shared = 512,
+                                               .is = {.shared_gate = 1}};
 static const ScanFields gated_delta_fields = {"linear_num_value_heads",
                                               "linear_num_key_heads",
                                               "linear_key_head_dim",
@@ -1140,6 +1193,35 @@ const Family families[] = {
      .part = 0.25,
      .types = true,
      .fused = qwen3_5_names},
+    {.type = "qwen3_5_moe_text",
+     .architecture = "Qwen3_5MoeForCausalLM",
+     .mrope = true,
+     .parts = {.qk_norm = true, .layer = {.experts = 1, .attention_gate = 1, .scan = 1}},
+     .norms_less_one = true,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .moe = &qwen3_5_moe_fields,
+     .scan = &gated_delta_fields,
+     .unread = qwen3_5_unread,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .part = 0.25,
+     .types = true,
+     .fused = qwen3_5_moe_names,
+     .packed = qwen3_5_moe_packed},
+    {.type = "qwen3_next",
+     .architecture = "Qwen3NextForCausalLM",
+     .parts = {.qk_norm = true, .layer = {.experts = 1, .attention_gate = 1, .scan = 1}},
+     .norms_less_one = true,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .moe = &qwen3_next_fields,
+     .scan = &gated_delta_fields,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .part = 0.25,
+     .types = true,
+     .fused = qwen3_next_names},
     {.type = "ministral3",
      .architecture = "Ministral3ForCausalLM",
      .scaled_queries = true,
@@ -1169,6 +1251,7 @@ const Whole wholes[] = {
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text", false, NULL, false},
     {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text", false, NULL, false},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text", false, NULL, true},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text", false, NULL, true},
     {"qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe_text", false, NULL, true},
     {0},
 };
@@ -1260,9 +1343,9 @@ static bool is_named(const char *name, const char *tensor)
            strcmp(number + 2, tensor + before + strspn(tensor + before, "0123456789")) == 0;
 }
 
-const FusedTensor *family_fused(const Family *f, const char *tensor, int *part)
+const FusedTensor *family_fused(const FusedTensor *table, const char *tensor, int *part)
 {
-    for (const FusedTensor *t = f->fused; t && t->name; t++)
+    for (const FusedTensor *t = table; t && t->name; t++)
         for (*part = 0; *part < FUSED_PARTS && t->part[*part]; ++*part)
             if (is_named(t->part[*part], tensor))
                 return t;

@@ -29,6 +29,7 @@ typedef struct FusedTensor {
     const char *name, *part[FUSED_PARTS];
     bool by_heads;
     bool by_queries; /* the same by heads of queries */
+    bool by_scan; /* the same by key heads of a scan, of each its query, its key, its values and so on */
     bool by_experts; /* all experts' in one tensor of three dimensions, the experts' the first */
     bool transposed; /* a part's rows lie across the tensor, which has as many as a part has columns */
     bool alternate;  /* rows of the parts take turns */
@@ -168,6 +169,7 @@ typedef struct Family {
     const char *layers; /* names of layers' tensors begin with it and a number; NULL: model.layers */
     const char *const *buffers; /* ends of names of tensors that are computed, up to NULL; NULL: none */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
+    const FusedTensor *packed; /* in place of these in folders with mlp.experts.gate_up_proj; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL; NULL: none */
     const char *const *zero; /* dropouts that are not 0 where they are not given, up to NULL; NULL: none */
 } Family;
@@ -195,8 +197,9 @@ void parts_add(LayerParts *parts, const LayerParts *more);
 /* The family's, with those that fields add of which the layers have one. */
 LayerParts family_parts(const Family *f, const LayerParts *parts);
 bool family_has(const Family *f, const LayerParts *parts);
-/* The tensor that holds this one, and the how manieth of its parts it is; NULL: it stands by itself. */
-const FusedTensor *family_fused(const Family *f, const char *tensor, int *part);
+/* The tensor of a table that holds this one, and the how manieth of its parts it is; NULL: it stands by
+ * itself. */
+const FusedTensor *family_fused(const FusedTensor *table, const char *tensor, int *part);
 /* Which expert's matrix a tensor of a plan is; -1: of none. */
 int tensor_expert(const char *tensor);
 

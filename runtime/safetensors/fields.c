@@ -141,6 +141,7 @@ static const struct Neutral {
     {"bias", "[false, null]"},
     {"lm_head_bias", "[false, null]"},
     {"attn_output_gate", "[true]", "qwen3_5_text"},
+    {"attn_output_gate", "[true]", "qwen3_5_moe_text"},
     {"use_qk_norm", "[true]", "qwen3_moe"},
     {"shared_expert_intermediate_size", "[0, null]"},
     {"use_qk_norm", "[false, null]"},

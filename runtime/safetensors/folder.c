@@ -269,8 +269,9 @@ static bool is_computed(const Family *f, const char *name)
     return found;
 }
 
-/* Whether experts' matrices are as products have them, of a family that may have them transposed too: up is
- * [experts][2 * width][hidden] then, down [experts][hidden][width]. */
+/* Whether experts' matrices are packed, of a family that may have them so; or as products have them, of a
+ * family that may have them transposed too: up is [experts][2 * width][hidden] then, down
+ * [experts][hidden][width]. */
 static bool is_straight(const HfFolder *f)
 {
     char up[ST_NAME], down[ST_NAME];
@@ -278,6 +279,8 @@ static bool is_straight(const HfFolder *f)
     snprintf(up, sizeof up, "%slayers.0.mlp.experts.gate_up_proj", prefix);
     snprintf(down, sizeof down, "%slayers.0.mlp.experts.down_proj", prefix);
     const HfEntry *x = folder_entry(f, up), *y = folder_entry(f, down);
+    if (f->family->packed)
+        return x && y;
     return f->family->either_way && x && y && x->tensor->dims == 3 && y->tensor->dims == 3 &&
            x->tensor->shape[2] == y->tensor->shape[1] && x->tensor->shape[1] == 2 * y->tensor->shape[2];
 }

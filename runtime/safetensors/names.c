@@ -84,6 +84,12 @@ static void experts_name(const char *name, int expert, char out[TENSOR_NAME])
         snprintf(out, TENSOR_NAME, "%s", name);
 }
 
+/* The tensors of a folder that hold a plan's by other names, or several of them. */
+static const FusedTensor *table_of(const Naming *n)
+{
+    return n->straight && n->family->packed ? n->family->packed : n->family->fused;
+}
+
 /* Where the part lies among all parts of its tensor, or of its expert's; *all: the elements of these, *parts:
  * how many there are. */
 static int64_t part_first(const BurstUnit *u, const FusedTensor *fused, int part, int expert, int64_t *all,
@@ -115,6 +121,33 @@ static void set_turns(StPlace *p, const FusedTensor *fused, bool transposed, con
         p->shape[0] = row, p->shape[1] = rows;
 }
 
+/* Rows of one key head in each part of a scan's tensor: of queries, keys and values, or all alike. */
+static int rows_of_head(const BurstScan *s, int64_t rows, int64_t each[ST_SECTIONS])
+{
+    each[0] = rows / s->key_heads;
+    if (rows != s->columns)
+        return 1;
+    each[0] = each[1] = s->key_dim;
+    each[2] = (int64_t)s->heads / s->key_heads * s->value_dim;
+    return 3;
+}
+
+/* Parts of a tensor in which the rows of a key head follow each other. */
+static void set_sections(StPlace *p, const BurstPlan *plan, const BurstUnit *u, const FusedTensor *fused,
+                         const BurstTensor *t, int64_t all)
+{
+    const int64_t heads = plan->scan.key_heads, stride = all / heads;
+    int64_t first = 0, begin = 0, each[ST_SECTIONS];
+    for (int i = 0; i < p->part; i++)
+        first += elements_of(u, fused->part[i]) / heads;
+    p->sections = rows_of_head(&plan->scan, t->rows, each);
+    for (int i = 0; i < p->sections; i++) {
+        p->section[i] = (StSection){begin, first, each[i] * t->cols, stride};
+        begin += each[i] * t->cols * heads;
+        first += each[i] * t->cols;
+    }
+}
+
 StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstTensor *t)
 {
     const BurstUnit *u = burst_unit(p, unit);
@@ -122,7 +155,7 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
     const int64_t own = t->rows * t->cols;
     const int expert = tensor_expert(t->name);
     StPlace place = {.dims = vector ? 1 : 2, .shape = {vector ? own : t->rows, t->cols}};
-    const FusedTensor *fused = family_fused(n->family, t->name, &place.part);
+    const FusedTensor *fused = family_fused(table_of(n), t->name, &place.part);
     char name[TENSOR_NAME];
     experts_name(fused ? fused->name : t->name, expert, name);
     full_name(p, n, unit, name, place.name);
@@ -139,6 +172,8 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
         place.run = own / heads;
         place.stride = all / heads;
     }
+    if (fused->by_scan)
+        set_sections(&place, p, u, fused, t, all);
     place.shape[0] = vector ? all : all / t->cols;
     if (fused->row)
         place.dims = 2, place.shape[0] = 1, place.shape[1] = all;
@@ -159,6 +194,14 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
 
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count)
 {
+    for (int i = place->sections - 1; i >= 0; i--) {
+        const StSection *s = &place->section[i];
+        if (element < s->begin)
+            continue;
+        const int64_t at = element - s->begin, left = s->run - at % s->run;
+        *count = *count < left ? *count : left;
+        return s->first + at / s->run * s->stride + at % s->run;
+    }
     const int64_t run = element / place->run, left = place->step > 1 ? 1 : (run + 1) * place->run - element;
     *count = *count < left ? *count : left;
     return place->first + run * place->stride + element % place->run * place->step;
@@ -167,7 +210,7 @@ int64_t element_at(const StPlace *place, int64_t element, int64_t *count)
 const char *head_name(const Naming *n)
 {
     int part;
-    const FusedTensor *fused = family_fused(n->family, ST_HEAD, &part);
+    const FusedTensor *fused = family_fused(table_of(n), ST_HEAD, &part);
     if (n->head)
         return n->head;
     return fused ? fused->name : ST_HEAD;

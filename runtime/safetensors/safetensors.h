@@ -232,10 +232,17 @@ json_t *masks_of(const BurstPlan *p); /* the layers' masks as texts */
 /* "model.layers.3.mlp.up_proj.weight", its shape (norms are vectors there), and where in it a plan's tensor
  * lies: it may hold several, of which this is part `part`. `run` elements of the plan's follow each other,
  * or are `step` apart, the first of them at `first`, those of the next run `stride` further on. */
+/* The plan's elements from `begin` on: as in StPlace. */
+enum { ST_SECTIONS = 3 };
+typedef struct StSection {
+    int64_t begin, first, run, stride;
+} StSection;
 typedef struct StPlace {
     char name[ST_NAME];
     int dims, part;
     int64_t shape[4], first, run, stride, step; /* shape: of at most 3; blocks have one more */
+    int sections; /* more than 0: these hold in place of first, run and stride */
+    StSection section[ST_SECTIONS];
 } StPlace;
 /* Names of a folder's tensors: those of the family, but for how they begin, which differs where the text
  * model is a part. */
@@ -243,7 +250,7 @@ typedef struct Naming {
     const Family *family;
     const char *prefix; /* in place of "model."; NULL: that */
     const char *head;   /* in place of the family's head; NULL: that */
-    bool straight; /* tensors that the family has transposed are not */
+    bool straight; /* tensors that the family has transposed are not; experts' matrices are packed */
 } Naming;
 /* The k-th way that parts are named, up to NAMINGS; 0: text models. NAMINGS more: straight. */
 enum { NAMINGS = 3 };

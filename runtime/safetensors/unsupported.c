@@ -9,7 +9,8 @@
                                "granitemoe, gpt_oss, minimax_m2, deepseek_v2, deepseek_v3, glm4_moe, " \
                                "glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
-    "has recurrent layers", "of types with a state that follows the tokens only qwen3_5_text is computed"
+    "has recurrent layers", \
+        "of types with a state that follows the tokens qwen3_5, qwen3_5_moe and qwen3_next are computed"
 #define CONVOLUTION "has convolution layers", "layers of convolutions are not computed"
 #define SELECTED "selects the keys of a token by a score", "masks chosen by content are not computed"
 

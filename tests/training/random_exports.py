@@ -96,7 +96,7 @@ def model_class(kind):
 def config_class(kind):
     """That of transformers; None: it has no class of such models."""
     import transformers
-    return getattr(transformers, kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5") else "Config"), None)
+    return getattr(transformers, kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe") else "Config"), None)
 
 
 class Folders:
@@ -129,7 +129,7 @@ class Folders:
                     weight.data += 0.2 * torch.randn_like(weight)
             model.save_pretrained(folder)
         turns = config.get("qk_rope_head_dim") or config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-        part = {"StableLm": 0.25, "Nemotron": 0.5, "Phi": 0.5, "GPTNeoX": 0.25, "Glm": 0.5, "Glm4": 0.5, "Qwen3_5": 0.25}.get(kind, 1)
+        part = {"StableLm": 0.25, "Nemotron": 0.5, "Phi": 0.5, "GPTNeoX": 0.25, "Glm": 0.5, "Glm4": 0.5, "Qwen3_5": 0.25, "Qwen3_5Moe": 0.25, "Qwen3Next": 0.25}.get(kind, 1)
         return folder, config, int(turns * part)
 
     def make(self, draw, number):

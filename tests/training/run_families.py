@@ -200,6 +200,10 @@ CASES = {  # name: class, its configuration
     "qwen3_5_wide": ("Qwen3_5", dict(DELTA, head_dim=256, num_attention_heads=4, num_key_value_heads=1, linear_num_key_heads=4, linear_key_head_dim=8,
                                      linear_value_head_dim=40, tie_word_embeddings=True, linear_conv_kernel_dim=3,
                                      layer_types=["full_attention", "linear_attention"] * 2)),
+    "qwen3_5_moe": ("Qwen3_5Moe", dict(DELTA, **EXPERTS, head_dim=16, moe_intermediate_size=40, shared_expert_intermediate_size=56)),
+    "qwen3_next": ("Qwen3Next", dict(DELTA, **EXPERTS, head_dim=16, moe_intermediate_size=40, shared_expert_intermediate_size=48)),
+    "qwen3_next_plain": ("Qwen3Next", dict(DELTA, **{**EXPERTS, "num_experts_per_tok": 3}, head_dim=32, linear_num_value_heads=6, norm_topk_prob=False,
+                                           moe_intermediate_size=24, shared_expert_intermediate_size=24, linear_conv_kernel_dim=2)),
     "cwm": ("Cwm", dict(WINDOW, head_dim=16, **LLAMA3)),
 }
 EYE = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
@@ -210,7 +214,7 @@ WHOLES = {"Gemma3": dict(vision_config=EYE, mm_tokens_per_image=4, boi_token_ind
           "Qwen2_5_VL": dict(vision_config=dict(QWEN_EYE, fullatt_block_indexes=[0]), **QWEN_IDS),
           **{name: dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16, deepstack_visual_indexes=[0]), **QWEN_IDS)
              for name in ("Qwen3VL", "Qwen3VLMoe")},
-          "Qwen3_5": dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16), **QWEN_IDS)}
+          **{name: dict(vision_config=dict(QWEN_EYE, num_position_embeddings=16), **QWEN_IDS) for name in ("Qwen3_5", "Qwen3_5Moe")}}
 MROPE = rope("default", 1e6, mrope_section=[2, 3, 3])
 PARTS = {  # name: the larger model, the text model's class, its configuration
     "gemma3_part": ("Gemma3", "Gemma3", dict(head_dim=16, sliding_window=16, query_pre_attn_scalar=24, layer_types=TYPES)),
@@ -221,6 +225,8 @@ PARTS = {  # name: the larger model, the text model's class, its configuration
     "qwen2_5_vl_part": ("Qwen2_5_VL", "Qwen2", MROPE),
     "qwen3_5_part": ("Qwen3_5", "Qwen3_5", dict(rope("default", 1e6, mrope_section=[2, 1, 1], mrope_interleaved=True,
                                                      partial_rotary_factor=0.25), **DELTA, head_dim=32)),
+    "qwen3_5_moe_part": ("Qwen3_5Moe", "Qwen3_5Moe", dict(DELTA, **EXPERTS, head_dim=16, moe_intermediate_size=40,
+                                                          shared_expert_intermediate_size=56)),
     "qwen3_vl_part": ("Qwen3VL", "Qwen3", dict(MROPE, head_dim=16)),
     "qwen3_vl_moe_part": ("Qwen3VLMoe", "Qwen3Moe", dict(MROPE, **EXPERTS, head_dim=16, moe_intermediate_size=40)),
 }
@@ -281,6 +287,11 @@ def split_experts(name, gradient, turned):
             for part, g in zip(("gate", "up"), (both[::2], both[1::2]) if turned else both.chunk(2))]
 
 
+def torch_cat(parts):
+    import torch
+    return torch.cat(parts)
+
+
 def split(kind, name, gradient, shape, config):
     """[(name of a plan's tensor, its part of the gradient)]"""
     name = name.replace("mlp.shared_experts.", "mlp.shared_expert.")
@@ -293,7 +304,14 @@ def split(kind, name, gradient, shape, config):
     for theirs, ours in NAMES.get(kind, {}).items():
         if f".{theirs}." in f".{name}":
             return [(name.replace(theirs, ours), gradient)]
-    if kind == "Qwen3_5" and "self_attn.q_proj." in name:  # of each head its query, its gate
+    if "linear_attn.in_proj_qkvz" in name:  # of each key head its query, its key, its values, their gates
+        heads = gradient.reshape(config.linear_num_key_heads, -1, shape.hidden)
+        values = (heads.shape[1] - 2 * config.linear_key_head_dim) // 2
+        q, k, v, z = heads.split([config.linear_key_head_dim] * 2 + [values] * 2, 1)
+        return [(name.replace("qkvz", "qkv"), torch_cat([part.reshape(-1, shape.hidden) for part in (q, k, v)])), (name.replace("qkvz", "z"), z)]
+    if "linear_attn.in_proj_ba" in name:
+        return [(name.replace("_ba", f"_{part}"), g) for part, g in zip("ba", gradient.reshape(config.linear_num_key_heads, 2, -1, shape.hidden).unbind(1))]
+    if hasattr(config, "linear_num_key_heads") and "self_attn.q_proj." in name:  # of each head its query, its gate
         heads = gradient.reshape(shape.heads, 2, shape.head_dim, shape.hidden)
         return [(name.replace("q_proj", f"{part}_proj"), heads[:, i]) for i, part in enumerate(("q", "gate"))]
     if "attention.wqkv." in name:  # of each key head its queries, its key, its value
@@ -610,6 +628,28 @@ class Case:
                           status=2).stderr
         require("_scales is missing, beside" in told, f"{self.name}: without scales it is told: {told}")
 
+    def check_packed(self, program):
+        """A folder with all experts' matrices in one tensor, as published ones have them, and its export."""
+        import safetensors.torch
+        import torch
+        start, packed, after = (self.folder / name for name in ("start", "packed", "after_packed"))
+        tensors = run_weights_tensors(start)
+        for layer in range(4):
+            up, down = ([tensors.pop(f"model.layers.{layer}.mlp.experts.{i}.{part}_proj.weight") for i in range(8)] for part in ("up", "down"))
+            gate = [tensors.pop(f"model.layers.{layer}.mlp.experts.{i}.gate_proj.weight") for i in range(8)]
+            tensors[f"model.layers.{layer}.mlp.experts.gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(gate, up)])
+            tensors[f"model.layers.{layer}.mlp.experts.down_proj"] = torch.stack(down)
+        packed.mkdir()
+        (packed / "config.json").write_bytes((start / "config.json").read_bytes())
+        safetensors.torch.save_file(tensors, packed / "model.safetensors", {"format": "pt"})
+        is_ = self.run(program, "--weights", packed, "--steps", 1)
+        require(abs(is_ / self.loss - 1) <= LOSS, f"{self.name}: loss {is_} of packed experts, {self.loss} in transformers")
+        self.programs.run(program, "--weights", packed, "--steps", 0, "--export", after, "--export-dtype", "f32")
+        there = run_weights_tensors(after)
+        require(there.keys() == tensors.keys() and all(torch.allclose(there[name], value, rtol=0, atol=2e-7 * ("norm" in name)) for name, value in tensors.items()),
+                f"{self.name}: the export of packed experts has other tensors: {sorted(there.keys() ^ tensors.keys())}")
+        print(f"{self.name}: packed experts: loss {is_:.7f}, and the export has the same tensors", flush=True)
+
     def reference(self):
         import reference_transformers
         return reference_transformers
@@ -669,6 +709,8 @@ class Case:
                 self.check_code(program)
             if self.name == "gpt_oss":
                 self.check_mxfp4(program)
+            if self.name == "qwen3_5_moe":
+                self.check_packed(program)
             if self.name == "deepseek_v3":
                 self.check_refused()
                 self.check_corrections(program)
