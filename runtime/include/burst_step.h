@@ -155,9 +155,9 @@ int burst_op_logits_dx(BurstExec *e, int64_t n, int hidden, int experts, const f
  * gradient of the weights alone. */
 int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits, int32_t *choice,
                     float *route);
-/* The same, choosing by scores plus the correction [experts]. */
+/* The same, choosing by scores plus the correction [experts], which is fp32 on both targets. */
 int burst_op_choose_corrected(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
-                              const BurstAct *correction, int32_t *choice, float *route);
+                              const float *correction, int32_t *choice, float *route);
 int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
                          const int32_t *choice, const float *d_route, float *d_logits);
 int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,

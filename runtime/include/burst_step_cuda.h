@@ -30,6 +30,10 @@ typedef struct BurstCopies {
 
 #include "burst_step.h"
 
+/* Biases of logits, which are fp32. */
+int burst_op_bias(BurstExec *e, int64_t n, int width, const float *x, const BurstAct *b, float *y);
+int burst_op_bias_back(BurstExec *e, int64_t n, int width, const float *dy, float *db);
+
 inline int burst_op_part(BurstExec *e, int part)
 {
     return burst_gpu_part(e, burst_gpu_compute(e), part, 0, 0);

@@ -96,6 +96,54 @@ int test_choose(int64_t n, const BurstExperts *m, const float *logits, int32_t *
     return burst_op_choose(&gpu, n, m, logits, choice, route);
 }
 
+int test_choose_corrected(int64_t n, const BurstExperts *m, const float *logits, const float *correction,
+                          int32_t *choice, float *route, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_choose_corrected(&gpu, n, m, logits, correction, choice, route);
+}
+
+int test_bias(int64_t n, int experts, const float *x, const BurstBf16 *b, float *y, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_bias(&gpu, n, experts, x, b, y);
+}
+
+int test_bias_back(int64_t n, int experts, const float *dy, float *db, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_bias_back(&gpu, n, experts, dy, db);
+}
+
+int test_experts_bias(int64_t n, const BurstExperts *m, const BurstBf16 *x, const int32_t *first,
+                      const BurstBf16 *b, BurstBf16 *y, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_experts_bias(&gpu, n, m, x, first, b, y);
+}
+
+int test_experts_bias_back(int64_t n, const BurstExperts *m, const BurstBf16 *dy, const int32_t *first,
+                           float *db, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_experts_bias_back(&gpu, n, m, dy, first, db);
+}
+
+int test_out_bias(int64_t n, const BurstExperts *m, int hidden, const int32_t *choice, const float *route,
+                  const BurstBf16 *add, const BurstBf16 *b, BurstBf16 *y, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_experts_out_bias(&gpu, n, m, hidden, choice, route, add, b, y);
+}
+
+int test_out_bias_back(int64_t n, const BurstExperts *m, int hidden, const BurstBf16 *dy,
+                       const int32_t *choice, const float *route, const BurstBf16 *b, float *d_route,
+                       float *db, cudaStream_t stream)
+{
+    gpu.compute = stream;
+    return burst_op_experts_out_bias_back(&gpu, n, m, hidden, dy, choice, route, b, d_route, db);
+}
+
 int test_choose_back(int64_t n, const BurstExperts *m, const float *logits, const int32_t *choice,
                      const float *d_route, float *d_logits, cudaStream_t stream)
 {

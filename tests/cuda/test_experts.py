@@ -16,6 +16,7 @@ SMALL = "--small" in sys.argv
 # tokens, hidden, width, experts, top
 SIZES = [(1, 64, 8, 2, 1), (7, 72, 40, 6, 2), (130, 64, 64, 4, 4), (509, 256, 96, 16, 4)] + [
     (1000, 200, 136, 60, 4), (129, 512, 768, 128, 8), (2048, 2048, 768, 128, 8), (777, 2880, 2880, 32, 4), (300, 320, 24, 1000, 3)] * (not SMALL)
+LARGEST, TWO = 0, 1 # scores of a group
 ROUTES = ("uniform", "one", "few", "zipf")
 failures = 0
 
@@ -145,6 +146,66 @@ def check_router(case, l, make):
         report(case, "logits_dx", apart(l.dx, l.d_logits.double() @ l.router.double() + (l.dy.double() if add else 0)), 1.5 * BF16)
 
 
+def kept_orders(l, order):
+    """Orders with -inf outside the best groups, by the largest of a group or the sum of the two largest."""
+    if not l.m.groups:
+        return order
+    grouped = order.view(l.n, l.m.groups, -1)
+    of_group = grouped.topk(2, -1).values.sum(-1) if l.m.group_score == TWO else grouped.amax(-1)
+    kept = torch.zeros_like(of_group).scatter_(1, of_group.topk(l.m.top_groups, -1).indices, 1)
+    return grouped.masked_fill(kept[..., None] == 0, -torch.inf).flatten(1)
+
+
+def check_corrected(case, l, make):
+    """Choices by scores plus a correction, of the best groups. Scores that are as near as fp32 may change places."""
+    n, e = l.n, l.experts
+    l.logits.copy_(torch.randn(n, e, device="cuda", generator=make))
+    correction = torch.randn(e, device="cuda", generator=make) / 4 - 1
+    call("choose_corrected", n, C.byref(l.m), l.logits, correction, l.choice, l.route)
+    logits, choice = l.logits.double(), l.choice.view(n, -1).long()
+    score = logits.softmax(-1) if l.m.score == 0 else logits.sigmoid()
+    order = kept_orders(l, score + correction.double())
+    apart_from = (order.gather(1, choice) - order.topk(l.top, -1).values).abs()
+    report(case, "corrected choice", float((apart_from > 1e-5).any(-1).double().mean()), 2e-3)
+    report(case, "distinct", float((choice.sort(-1).values.diff(dim=-1) == 0).sum()), 0)
+    report(case, "corrected route", apart(l.route.view(n, -1), weights_of(l, logits, choice)), 1e-6)
+
+
+def check_biases(case, l, make):
+    """Of logits, of gate and up, of outputs; gradients are added to random numbers."""
+    m, n, h, e, top = C.byref(l.m), l.n, l.hidden, l.experts, l.top
+    def normal(*shape):
+        return torch.randn(*shape, device="cuda", generator=make)
+    x, b, db = normal(n, e), normal(e).bfloat16(), normal(e)
+    y, right = empty(n, e, dtype=torch.float32), db.double() + x.double().sum(0)
+    call("bias", n, e, x, b, y)
+    report(case, "logits bias", apart(y, x.double() + b.double()), 1e-6)
+    call("bias_back", n, e, x, db)
+    report(case, "logits bias_back", apart(db, right), FP32)
+    first = l.first.tolist()
+    expert = torch.repeat_interleave(torch.arange(e, device="cuda"), l.first.long().diff())
+    x, b, db = normal(n * top, 2 * l.width).bfloat16(), normal(e, 2 * l.width).bfloat16(), normal(e, 2 * l.width)
+    y, right = torch.full_like(x, float("nan")), db.double()
+    right = torch.stack([right[i] + x[a:z].double().sum(0) for i, (a, z) in enumerate(zip(first, first[1:]))])
+    call("experts_bias", n, m, x, l.first, b, y)
+    report(case, "experts_bias", apart(y, x.double() + b.double()[expert]), BF16)
+    call("experts_bias_back", n, m, x, l.first, db)
+    report(case, "experts_bias_back", apart(db, right), FP32)
+    b, db = normal(e, h).bfloat16(), normal(e, h)
+    choice, route, d_route = l.choice.view(n, top).long(), l.route.view(n, top).double(), normal(n * top)
+    gradient = d_route.double() + (l.dy.double()[:, None] * b.double()[choice]).sum(-1).flatten()
+    rows = l.dy.double().repeat_interleave(top, 0) * route.flatten()[:, None]
+    right = db.double().index_add(0, choice.flatten(), rows)
+    for add in (None, l.dy):
+        l.y.fill_(float("nan"))
+        call("out_bias", n, m, h, l.choice, l.route, add, b, l.y)
+        sums = (b.double()[choice] * route[..., None]).sum(1)
+        report(case, "out_bias", apart(l.y, sums + (0 if add is None else add.double())), BF16)
+    call("out_bias_back", n, m, h, l.dy, l.choice, l.route, b, d_route, db)
+    report(case, "out_bias_back route", apart(d_route, gradient), FP32)
+    report(case, "out_bias_back", apart(db, right), FP32)
+
+
 def check_twice(size):
     """All bits of both directions."""
     kept = []
@@ -178,12 +239,21 @@ def main():
             l.route.copy_(torch.rand(len(l.route), device="cuda", generator=make))
             check_arrange(case, l)
             check_products(case, l, activation_kind)
+            check_biases(case, l, make)
             cases += 1
         for score in experts.SCORES:
             for normalize, eps, scale in ((True, 0., 1.), (True, 1e-2, 2.5), (False, 0., 1.)):
                 l = experts.Layer(*size, score=score, normalize=normalize, eps=eps, scale=scale)
                 l.m.least = 0.3 if scale > 1 else 0.
                 check_router(f"{size} {score} {normalize} {scale}", l, make)
+                cases += 1
+        for groups, top_groups in ((0, 0), (2, 1), (4, 2), (4, 4)):
+            if groups and (size[3] % groups or size[3] // groups < 2 or size[4] > size[3] // groups * top_groups):
+                continue
+            for of_group in (LARGEST, TWO):
+                l = experts.Layer(*size, score=experts.SCORES[of_group], scale=2.5)
+                l.m.groups, l.m.top_groups, l.m.group_score = groups, top_groups, of_group
+                check_corrected(f"{size} groups {groups} top {top_groups} by {of_group}", l, make)
                 cases += 1
     check_twice(SIZES[-2 if SMALL else -4])
     check_nan(SIZES[3])

@@ -3,6 +3,9 @@
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
+#include <float.h>
+#include <limits.h>
+
 enum { THREADS = 256, WARPS = THREADS / WARP };
 
 /* ---- logits: bf16 products with fp32 sums, in fp32 ---- */
@@ -79,24 +82,27 @@ static __device__ __forceinline__ void scores_of(const BurstExperts &m, const fl
             score[i] = (float)(score[i] / sum);
 }
 
-/* A NaN is less than any score, and more than what is no expert or taken. */
-static __device__ __forceinline__ float order_of(float score) { return isnan(score) ? -0.5f : score; }
+enum { NO_EXPERT = INT_MAX };
 
-/* Of two scores and experts the larger score's, of equal ones the lower number. */
-static __device__ __forceinline__ bool is_better(float score, int expert, float than, int of)
+/* A NaN is less than any number, but for -inf: experts outside the best groups. */
+static __device__ __forceinline__ float order_of(float by) { return isnan(by) ? -FLT_MAX : by; }
+
+/* Of two experts that with the larger order; of equal ones the lower number. */
+static __device__ __forceinline__ bool is_better(float by, int expert, float than, int of)
 {
-    return order_of(score) == order_of(than) ? expert < of : order_of(score) > order_of(than);
+    return by == than ? expert < of : by > than;
 }
 
-/* Takes away the best score that is left. */
-template <int EACH> static __device__ __forceinline__ int take_best(float score[EACH], int lane, float *taken)
+/* Takes the best of those that are left, bit i of which is number i * WARP + lane, and returns its number. */
+template <int EACH>
+static __device__ __forceinline__ int take_best(const float by[EACH], int lane, unsigned *left)
 {
-    float best = score[0];
-    int expert = lane;
+    float best = -INFINITY;
+    int expert = NO_EXPERT;
 #pragma unroll
-    for (int i = 1; i < EACH; i++)
-        if (is_better(score[i], i * WARP + lane, best, expert))
-            best = score[i], expert = i * WARP + lane;
+    for (int i = 0; i < EACH; i++)
+        if ((*left >> i & 1) && is_better(order_of(by[i]), i * WARP + lane, best, expert))
+            best = order_of(by[i]), expert = i * WARP + lane;
 #pragma unroll
     for (int at = WARP / 2; at > 0; at /= 2) {
         const float other = __shfl_xor_sync(0xffffffffu, best, at);
@@ -104,27 +110,104 @@ template <int EACH> static __device__ __forceinline__ int take_best(float score[
         if (is_better(other, of, best, expert))
             best = other, expert = of;
     }
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (i * WARP + lane == expert)
-            score[i] = -2;
-    *taken = best;
+    if (expert % WARP == lane)
+        *left &= ~(1u << expert / WARP);
     return expert;
 }
 
-template <int EACH>
-static __global__ void __launch_bounds__(THREADS)
-    choose_kernel(int64_t n, const BurstExperts m, const float *logits, int32_t *choice, float *route)
+/* Bits of a lane's numbers below `count`. */
+template <int EACH> static __device__ __forceinline__ unsigned numbers_below(int count, int lane)
 {
-    const int lane = threadIdx.x % WARP;
-    const int64_t t = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
+    unsigned bits = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        bits |= i * WARP + lane < count ? 1u << i : 0;
+    return bits;
+}
+
+/* The largest order of a group, or the sum of the two largest. */
+static __device__ __forceinline__ float group_order(const BurstExperts &m, const float *by)
+{
+    float first = -INFINITY, second = -INFINITY;
+    for (int i = 0; i < m.experts / m.groups; i++) {
+        const float lower = by[i] > first ? first : by[i];
+        second = lower > second ? lower : second;
+        first = by[i] > first ? by[i] : first;
+    }
+    return m.group_score == BURST_GROUP_TWO ? first + second : first;
+}
+
+/* Orders outside the best groups become -inf. shared: of a warp, for its orders. */
+template <int EACH>
+static __device__ __forceinline__ void keep_groups(const BurstExperts &m, int lane, float by[EACH],
+                                                   float shared[EACH * WARP])
+{
+    const int each = m.experts / m.groups;
+    float group[EACH];
+    unsigned left = numbers_below<EACH>(m.groups, lane), kept = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        shared[i * WARP + lane] = by[i];
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        group[i] = left >> i & 1 ? group_order(m, shared + (i * WARP + lane) * each) : -INFINITY;
+    for (int k = 0; k < m.top_groups; k++) {
+        const int best = take_best<EACH>(group, lane, &left);
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            kept |= (i * WARP + lane) / each == best ? 1u << i : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        by[i] = kept >> i & 1 ? by[i] : -INFINITY;
+}
+
+/* correction [experts]: added to the scores that experts are chosen by; NULL: 0. */
+template <int EACH>
+static __device__ __forceinline__ void orders_of(const BurstExperts &m, const float *correction, int lane,
+                                                 const float score[EACH], float by[EACH],
+                                                 float shared[EACH * WARP])
+{
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int expert = i * WARP + lane;
+        by[i] = score[i] + (correction && expert < m.experts ? correction[expert] : 0);
+    }
+    if (m.groups)
+        keep_groups<EACH>(m, lane, by, shared);
+}
+
+/* One of a lane's numbers. */
+template <int EACH> static __device__ __forceinline__ float number_of(const float x[EACH], int i)
+{
+    float found = 0;
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+        found = j == i ? x[j] : found;
+    return found;
+}
+
+/* OTHER: with a correction or groups. */
+template <int EACH, bool OTHER>
+static __global__ void __launch_bounds__(THREADS)
+    choose_kernel(int64_t n, const BurstExperts m, const float *logits, const float *correction,
+                  int32_t *choice, float *route)
+{
+    __shared__ float shared[OTHER ? WARPS : 1][OTHER ? EACH * WARP : 1];
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int64_t t = (int64_t)blockIdx.x * WARPS + warp;
     if (t >= n)
         return;
-    float score[EACH], taken;
+    float score[EACH], other[OTHER ? EACH : 1];
     double sum = m.eps;
+    unsigned left = numbers_below<EACH>(m.experts, lane);
     scores_of<EACH>(m, logits + t * m.experts, lane, score);
+    if constexpr (OTHER)
+        orders_of<EACH>(m, correction, lane, score, other, shared[warp]);
     for (int k = 0; k < m.top; k++) {
-        const int expert = take_best<EACH>(score, lane, &taken);
+        const int expert = take_best<EACH>(OTHER ? other : score, lane, &left);
+        const float taken = __shfl_sync(0xffffffffu, number_of<EACH>(score, expert / WARP), expert % WARP);
         if (lane == 0)
             choice[t * m.top + k] = expert, route[t * m.top + k] = taken;
         sum += (double)taken;
@@ -178,9 +261,10 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 /* A lane has 1, 2, 4, ... experts. */
-static decltype(&choose_kernel<1>)
-    const choose_kernels[] = {choose_kernel<1>, choose_kernel<2>,  choose_kernel<4>,
-                              choose_kernel<8>, choose_kernel<16>, choose_kernel<32>};
+static decltype(&choose_kernel<1, false>) const choose_kernels[][2] = {
+    {choose_kernel<1, false>, choose_kernel<1, true>},   {choose_kernel<2, false>, choose_kernel<2, true>},
+    {choose_kernel<4, false>, choose_kernel<4, true>},   {choose_kernel<8, false>, choose_kernel<8, true>},
+    {choose_kernel<16, false>, choose_kernel<16, true>}, {choose_kernel<32, false>, choose_kernel<32, true>}};
 static decltype(&choose_back_kernel<1>)
     const choose_back_kernels[] = {choose_back_kernel<1>, choose_back_kernel<2>,  choose_back_kernel<4>,
                                    choose_back_kernel<8>, choose_back_kernel<16>, choose_back_kernel<32>};
@@ -198,10 +282,17 @@ static int doublings(int experts)
 int burst_op_choose(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits, int32_t *choice,
                     float *route)
 {
+    return burst_op_choose_corrected(g, n, m, logits, NULL, choice, route);
+}
+
+int burst_op_choose_corrected(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits,
+                              const float *correction, int32_t *choice, float *route)
+{
     if (n == 0)
         return BURST_OK;
-    choose_kernels[doublings(m->experts)]<<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
-        n, *m, logits, choice, route);
+    const unsigned blocks = (unsigned)((n + WARPS - 1) / WARPS);
+    const auto kernel = choose_kernels[doublings(m->experts)][correction || m->groups];
+    kernel<<<blocks, THREADS, 0, g->compute>>>(n, *m, logits, correction, choice, route);
     return gpu_launched(g, "choose");
 }
 

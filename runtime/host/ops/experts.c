@@ -100,7 +100,7 @@ int burst_op_choose(BurstExec *e, int64_t n, const BurstExperts *m, const float 
 }
 
 int burst_op_choose_corrected(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
-                              const BurstAct *correction, int32_t *choice, float *route)
+                              const float *correction, int32_t *choice, float *route)
 {
     float score[BURST_MOST_EXPERTS], order[BURST_MOST_EXPERTS];
     (void)e;
