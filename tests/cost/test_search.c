@@ -470,20 +470,20 @@ static void cutting_chooses_the_same(void **state)
                                                  "data 1; weights auto; partition zigzag; placement auto"};
     int fewer = 0, cases = 0;
     srand(11);
-    for (int i = 0; i < 28; i++) {
+    for (int i = 0; i < 37; i++) {
         char layout[128], train[32];
         snprintf(layout, sizeof layout, "%s;", layouts[rand() % countof(layouts)]);
         snprintf(train, sizeof train, "batch %d;", 1 << rand() % 4);
         const Case k = {1 + rand() % 2,
                         2 << rand() % 2,
                         sequences[rand() % 3],
-                        masks[rand() % 4],
+                        i < 28 ? masks[rand() % 4] : "document",
                         layout,
                         train,
-                        false,
+                        i >= 28,
                         "",
                         rand() % 3 ? 40 + rand() % 80 : 0,
-                        i < 20 ? 0 : 1 + rand() % 2};
+                        i < 20 || i >= 28 ? 0 : 1 + rand() % 2};
         if (!of_today(i))
             continue;
         cases++;
@@ -500,6 +500,7 @@ static void cutting_chooses_the_same(void **state)
         if (whole.plan) {
             assert_string_equal(choice_text(a, chosen(&cut)), choice_text(a, chosen(&whole)));
             assert_true(fabs(cut.cost.step / whole.cost.step - 1) <= 1e-9);
+            assert_true(fabs(cut.cost.batches.mean - whole.cost.batches.mean) <= 1e-9 * cut.cost.step);
         }
         fewer += cut.evaluated_count < whole.evaluated_count;
         arena_free(a);
