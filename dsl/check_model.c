@@ -357,6 +357,25 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
         check_expert_part(c, f, family, &expert_parts[i]);
 }
 
+static void check_family_scan(Checker *c, const ModelFields *f, const Family *family)
+{
+    const ScanFields *x = family->scan;
+    const struct {
+        bool wrong;
+        const char *needs;
+    } row[] = {
+        {f->m.scan.read != x->read, x->read ? "read k" : "read none"},
+        {f->m.scan_skip != x->skip, x->skip ? "skip yes" : "skip no"},
+        {f->m.scan_bias != x->bias, x->bias ? "conv N bias" : "conv N"},
+        {f->m.scan_gate_before != x->before, x->before ? "gate silu before norm" : "gate silu after norm"},
+        {f->m.scan.read && f->m.scan.beta_most > 1, "beta_most 1"},
+    };
+    for (int i = 0; i < countof(row); i++)
+        if (row[i].wrong)
+            diag_error(c->diags, f->family, "the family %s needs '%s' in its scan", family->type,
+                       row[i].needs);
+}
+
 /* Checks that the layers are those of the family's folders. */
 static void check_family(Checker *c, const ModelFields *f)
 {
@@ -372,7 +391,9 @@ static void check_family(Checker *c, const ModelFields *f)
                    family->type);
     if (family)
         check_family_experts(c, f, family);
-    if (family && family->parts.layer.scan != f->m.layer.scan)
+    if (family && family->scan && f->m.layer.scan)
+        check_family_scan(c, f, family);
+    if (family && family->parts.layer.scan != f->m.layer.scan && !(family->scan && family->scan->optional))
         diag_error(c->diags, f->family,
                    family->scan ? "the family %s needs 'scan' in some layers" : "the family %s has no 'scan'",
                    family->type);
@@ -425,13 +446,59 @@ static void take_model_experts(Checker *c, const Ast *s, const Field *f, void *t
         take_experts(c, s, f, &m->m.experts);
 }
 
+static void take_read(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const reads[] = {
+#define X(id, name) name,
+        BURST_SCAN_READ_ROWS(X)
+#undef X
+    };
+    (void)f;
+    Model *m = to;
+    Cursor u = cursor_of(c, s);
+    const int read = cursor_choice(&u, reads, countof(reads));
+    if (read >= 0 && cursor_end(&u))
+        m->scan.read = read;
+}
+
+/* `4` or `4 bias` */
+static void take_conv(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Model *m = to;
+    int64_t kernel;
+    Cursor u = cursor_of(c, s);
+    if (!cursor_whole(&u, (int64_t)f->lo, (int64_t)f->hi, &kernel))
+        return;
+    m->scan_bias = cursor_try(&u, "bias");
+    if (cursor_end(&u))
+        m->scan_kernel = (int)kernel;
+}
+
+/* `silu before norm` or `silu after norm` */
+static void take_gate(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const orders[] = {"after", "before"};
+    (void)f;
+    Model *m = to;
+    Cursor u = cursor_of(c, s);
+    const int order = cursor_word(&u, "silu") ? cursor_choice(&u, orders, countof(orders)) : -1;
+    if (order >= 0 && cursor_word(&u, "norm") && cursor_end(&u))
+        m->scan_gate_before = order;
+}
+
 #define AT(member) offsetof(Model, member)
 static const Field scan_fields[] = {
     {"heads", take_int, AT(scan.heads), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
     {"key_heads", take_int, AT(scan.key_heads), 0, UNIT_NONE, 1, 1 << 16},
     {"key_dim", take_int, AT(scan.key_dim), FIELD_REQUIRED, UNIT_NONE, 1, 256},
     {"value_dim", take_int, AT(scan.value_dim), FIELD_REQUIRED, UNIT_NONE, 1, 4096},
-    {"conv", take_int, AT(scan_kernel), FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_KERNEL},
+    {"read", take_read, 0, 0},
+    {"conv", take_conv, 0, FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_KERNEL},
+    {"gate", take_gate, 0, 0},
+    {"skip", take_yes_no, AT(scan_skip), 0},
+    {"beta_most", take_double, AT(scan.beta_most), 0, UNIT_NONE, 1, 2},
+    {"step_least", take_double, AT(scan.step_least), 0, UNIT_NONE, 0, 1e6},
+    {"step_most", take_double, AT(scan.step_most), 0, UNIT_NONE, 1e-6, BURST_MOST_STEP},
 };
 #undef AT
 
@@ -441,6 +508,7 @@ static void take_scan(Checker *c, const Ast *s, const Field *f, void *to)
     (void)f;
     ModelFields *m = to;
     Cursor u = cursor_of(c, s);
+    m->m.scan.read = BURST_SCAN_READ_KEY;
     if (take_part_layers(&u, &m->scan_layers) && cursor_end(&u))
         take_fields(c, s->body, scan_fields, countof(scan_fields), &m->m, "'scan'", s->span);
 }
@@ -660,6 +728,21 @@ static void finish_kinds(Checker *c, ModelFields *f)
     m->layer_kind = m->kinds > 1 ? kind : NULL;
 }
 
+/* Numbers that the other form of a scan has. */
+static void check_scan_gates(Checker *c, const Model *m)
+{
+    const BurstScan *s = &m->scan;
+    const bool delta = s->read == BURST_SCAN_READ_KEY;
+    if (delta && (s->step_least > 0 || s->step_most > 0))
+        diag_error(c->diags, m->scan_span, "'%s' requires 'read none': with 'read k' a token has no step",
+                   s->step_least > 0 ? "step_least" : "step_most");
+    if (!delta && s->beta_most > 0)
+        diag_error(c->diags, m->scan_span,
+                   "'beta_most' requires 'read k': with 'read none' a token has a step");
+    if (s->step_most > 0 && s->step_least > s->step_most)
+        diag_error(c->diags, m->scan_span, "'step_least' is more than 'step_most'");
+}
+
 /* Fields that follow from the others. */
 static void finish_scan(Checker *c, ModelFields *f)
 {
@@ -674,12 +757,16 @@ static void finish_scan(Checker *c, ModelFields *f)
     const int64_t keys = (int64_t)s->key_heads * s->key_dim, values = (int64_t)s->heads * s->value_dim;
     if (2 * keys + values > INT_MAX)
         diag_error(c->diags, m->scan_span, "heads times dimensions of the scan are too large");
-    s->read = BURST_SCAN_READ_KEY;
-    s->normalize = 1;
-    s->scale = 1 / sqrt(s->key_dim);
+    const bool delta = s->read == BURST_SCAN_READ_KEY;
+    s->normalize = delta;
+    s->scale = delta ? 1 / sqrt(s->key_dim) : 1;
     s->columns = (int)(2 * keys + values);
     s->q = 0, s->k = (int)keys, s->v = (int)(2 * keys);
-    s->beta_most = 1;
+    if (!delta) /* as Mamba-2 has them: values, keys, queries */
+        s->v = 0, s->k = (int)values, s->q = (int)(values + keys);
+    check_scan_gates(c, m);
+    s->beta_most = s->beta_most > 0 ? s->beta_most : 1;
+    s->step_most = s->step_most > 0 ? s->step_most : BURST_MOST_STEP;
     if (m->layer.norm != BURST_NORM_RMS)
         diag_error(c->diags, m->scan_span, "'scan' requires 'norm rmsnorm'");
     if (m->layer.parallel)

@@ -362,6 +362,16 @@ static bool gathers_words(const Printer *p, const Op *o)
            value_of(p, o, 0)->element != EL_ACTIVATION;
 }
 
+/* A convolution with a bias, or a scan that adds its values times a number of the head. */
+static bool has_more_of_scan(const Op *o)
+{
+    const bool conv = o->kind == OP_CONV || o->kind == OP_CONV_BACK || o->kind == OP_CONV_PIECES ||
+                      o->kind == OP_CONV_PIECES_BACK,
+               scan = o->kind == OP_SCAN || o->kind == OP_SCAN_BACK || o->kind == OP_SCAN_PIECES ||
+                      o->kind == OP_SCAN_PIECES_BACK;
+    return (conv && o->tensors > 1) || (scan && o->weight);
+}
+
 static int form_of(const Printer *p, const Op *o)
 {
     const Model *m = &p->step->program->model;
@@ -374,7 +384,7 @@ static int form_of(const Printer *p, const Op *o)
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
-        (o->kind == OP_CHOOSE && o->weight) || gathers_words(p, o) ||
+        (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) || gathers_words(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (has_square(p, o))

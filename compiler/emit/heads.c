@@ -61,7 +61,7 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_SHARED_PAIR: return "PLAN_SHARED_FFN";
     case DIM_SCAN_COLUMNS: return "PLAN_SCAN_COLUMNS";
     case DIM_SCAN_VALUES: return "PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM";
-    case DIM_SCAN_GATES: return "2 * PLAN_SCAN_HEADS";
+    case DIM_SCAN_GATES: return "PLAN_SCAN_GATES";
     case DIM_SCAN_HEADS: return "PLAN_SCAN_HEADS";
     case DIM_SHARED: return "PLAN_SHARED";
     case DIM_LATENT: return "PLAN_LATENT";

@@ -351,6 +351,7 @@ static void emit_scan_layers(Emit *e, const Model *m)
     add_constant(e, "PLAN_SCAN_KEY_DIM", s->key_dim, NULL);
     add_constant(e, "PLAN_SCAN_VALUE_DIM", s->value_dim, NULL);
     add_constant(e, "PLAN_SCAN_COLUMNS", s->columns, "of a token's queries, keys and values");
+    add_constant(e, "PLAN_SCAN_GATES", (s->read ? 2 : 1) * s->heads, "of its gates");
     add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
     text_printf(
         e->out,
@@ -365,9 +366,12 @@ static void emit_scan_layers(Emit *e, const Model *m)
         add_constant(e, "PLAN_SCAN_PIECES", pieces, "most runs of a rank's tokens, which it scans in place"),
             add_constant(e, "PLAN_SCAN_MAP", burst_scan_map(s), "floats of a piece's map");
     text_add(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, PLAN_SCAN_KERNEL, 1};\n");
-    text_add(e->out,
-             "static const BurstGatedNorm plan_scan_norm = {PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM, 1, 0, "
-             "BURST_GATE_SILU, PLAN_NORM_EPS};\n");
+    text_printf(
+        e->out,
+        "static const BurstGatedNorm plan_scan_norm = {%s, %d, %d, BURST_GATE_SILU, PLAN_NORM_EPS};\n",
+        s->read ? "PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM"
+                : "PLAN_SCAN_KEY_HEADS, PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM / PLAN_SCAN_KEY_HEADS",
+        s->read ? 1 : 0, m->scan_gate_before);
 }
 
 /* Of prompts. */

@@ -37,6 +37,8 @@ typedef struct Model {
     BurstExperts experts; /* which each token chooses, in place of ffn or in some layers */
     BurstScan scan; /* the mixer of some layers, a recurrent layer, in place of attention; heads 0: of none */
     int scan_kernel; /* rows of its convolution */
+    /* of the convolution; outputs plus a head's number times its values; what the norm has before it */
+    bool scan_bias, scan_skip, scan_gate_before;
     Span scan_span;
     /* table of a token's position in its document, counted from 1, where scans restart; 0: no layer has one
      */

@@ -253,7 +253,8 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_SHARED_PAIR: return 2 * (int64_t)(m->experts.shared / s->tensor);
     case DIM_SCAN_COLUMNS: return m->scan.columns;
     case DIM_SCAN_VALUES: return (int64_t)m->scan.heads * m->scan.value_dim;
-    case DIM_SCAN_GATES: return 2 * (int64_t)m->scan.heads;
+    case DIM_SCAN_GATES: return (m->scan.read ? 2 : 1) * (int64_t)m->scan.heads;
+    case DIM_SCAN_GROUPS: return m->scan.read ? m->scan.heads : m->scan.key_heads;
     case DIM_SCAN_HEADS: return m->scan.heads;
     case DIM_SCAN_VALUE: return m->scan.value_dim;
     case DIM_SCAN_STATE: return (int64_t)m->scan.heads * m->scan.key_dim * m->scan.value_dim;

@@ -60,12 +60,15 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(TOKENS, "tokens") \
     X(HIDDEN, "hidden") \
     X(QUERY, "heads * head_dim") \
-    X(KEY, "kv_heads * head_dim") X(HEADS, "heads") X(KEY_HEADS, "kv_heads") X(HEAD, "head_dim") \
-        X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+    X(KEY, "kv_heads * head_dim") \
+    X(HEADS, "heads") \
+    X(KEY_HEADS, "kv_heads") \
+    X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") \
+        X(SCRATCH, "scratch") \
             X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
         X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") \
             X(ALL_TOKENS, "all tokens")    /* of values and outputs, where they are not as wide as keys and \
-                                  queries: dim_of */ \
+                         queries: dim_of */ \
         X(VALUE, "kv_heads * value_dim") \
             X(OUTPUT, "heads * value_dim") /* multi-head latent attention: a key's own elements, those that \
                                               all heads share, latents */ \
@@ -73,17 +76,18 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
             X(QUERY_LATENT, \
               "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
         X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(TOP_ROWS, "top") \
-            X(EXPERT_WIDTH, "width") \
-            X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") X(TOP_HIDDEN, "top * hidden") \
-                X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") \
+            X(EXPERT_WIDTH, "width") X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") \
+                X(TOP_HIDDEN, "top * hidden") X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") \
                     X(SHARED_GATE, \
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
-        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") \
-            X(SCAN_GATES, "2 * scan heads") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
-                X(KERNEL, "kernel") X(CACHE, "cache") /* all tokens, and those that continue a prompt */ \
-        /* of a sequence that ranks share: pieces of a rank, the rows before each, a state */ \
+        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X(SCAN_GATES, "scan gates") \
+            X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") X(KERNEL, "kernel") X( \
+                CACHE, \
+                "cache") /* all tokens, and those that continue a prompt */ /* of a sequence that ranks \
+                                                                               share: pieces of a rank, the \
+                                                                               rows before each, a state */ \
         X(SCAN_PIECES, "pieces") X(HALO, "pieces * (kernel - 1)") \
-            X(SCAN_STATE, "scan heads * key_dim * value_dim")
+            X(SCAN_STATE, "scan heads * key_dim * value_dim") X(SCAN_GROUPS, "groups of the scan's norm")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)

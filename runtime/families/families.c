@@ -96,11 +96,6 @@ static const FusedTensor vaultgemma_names[] = {
     {NORM("pre_feedforward_layernorm"), {"post_attention_layernorm.weight"}},
     {0},
 };
-static const FusedTensor granite_names[] = {
-    {"shared_mlp.input_linear.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
-    {"shared_mlp.output_linear.weight", {"mlp.down_proj.weight"}},
-    {0},
-};
 static const FusedTensor starcoder2_names[] = {
     {"mlp.c_fc.weight", {"mlp.up_proj.weight"}},
     {"mlp.c_fc.bias", {"mlp.up_proj.bias"}},
@@ -292,17 +287,59 @@ static const ExpertFields ernie4_5_moe_fields = {"moe_num_experts",
                                                  .shared_counts = true,
                                                  .absent_shared = 2,
                                                  .is = {.correction = 1, .least = 1e-12}};
-static const char *const granite_unread[] = {
-    "intermediate_size",    "num_experts_per_tok", "output_router_logits",
-    "router_aux_loss_coef", "time_step_limit",     "mamba_chunk_size",
-    "mamba_conv_bias",      "mamba_d_conv",        "mamba_d_head",
-    "mamba_d_state",        "mamba_expand",        "mamba_n_groups",
-    "mamba_n_heads",        "mamba_proj_bias",     NULL};
-static const FixedField granite_fixed[] = {
-    {"num_local_experts", "0"},
-    {"position_embedding_type", "\"rope\""},
+static const char *const granite_unread[] = {"output_router_logits", "router_aux_loss_coef",
+                                             "mamba_chunk_size", NULL};
+static const FusedTensor granite_names[] = {
+    {"shared_mlp.input_linear.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+    {"shared_mlp.output_linear.weight", {"mlp.down_proj.weight"}},
+    {"shared_mlp.input_linear.weight",
+     {"mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"}},
+    {"shared_mlp.output_linear.weight", {"mlp.shared_expert.down_proj.weight"}},
+    {"block_sparse_moe.router.layer.weight", {"mlp.router.weight"}},
+    {"block_sparse_moe.input_linear.weight",
+     {"mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight"},
+     .by_experts = true},
+    {"block_sparse_moe.output_linear.weight", {"mlp.experts.%d.down_proj.weight"}, .by_experts = true},
+    {"mamba.in_proj.weight",
+     {"linear_attn.in_proj_z.weight", "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_a.weight"}},
+    {"mamba.conv1d.weight", {"linear_attn.conv1d.weight"}, .channels = true},
+    {"mamba.conv1d.bias", {"linear_attn.conv1d.bias"}},
+    {"mamba.A_log", {"linear_attn.A_log"}},
+    {"mamba.dt_bias", {"linear_attn.dt_bias"}},
+    {"mamba.D", {"linear_attn.D"}},
+    {"mamba.norm.weight", {"linear_attn.norm.weight"}},
+    {"mamba.out_proj.weight", {"linear_attn.out_proj.weight"}},
     {0},
 };
+static const ExpertFields granite_hybrid_fields = {"num_local_experts",
+                                                   "num_experts_per_tok",
+                                                   "intermediate_size",
+                                                   NULL,
+                                                   8,
+                                                   2,
+                                                   11008,
+                                                   true,
+                                                   .shared = "shared_intermediate_size",
+                                                   .absent_shared = 1024};
+static const ScanFields mamba_fields = {"mamba_n_heads",
+                                        "mamba_n_groups",
+                                        "mamba_d_state",
+                                        "mamba_d_head",
+                                        "mamba_d_conv",
+                                        128,
+                                        1,
+                                        256,
+                                        0,
+                                        4,
+                                        "linear_attention",
+                                        .also = "mamba",
+                                        .expand = "mamba_expand",
+                                        .limit = "time_step_limit",
+                                        .optional = true,
+                                        .read = BURST_SCAN_READ_NONE,
+                                        .bias = true,
+                                        .skip = true,
+                                        .before = true};
 static const FusedTensor qwen_moe_names[] = {
     {"mlp.gate.weight", {"mlp.router.weight"}},
     {0},
@@ -489,7 +526,8 @@ static const ScanFields gated_delta_fields = {"linear_num_value_heads",
                                               4,
                                               "linear_attention",
                                               "full_attention_interval",
-                                              4};
+                                              4,
+                                              .read = BURST_SCAN_READ_KEY};
 /* of layers beyond the last, and how a library keeps the state */
 static const char *const qwen3_5_unread[] = {"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
                                              "mamba_ssm_dtype", NULL};
@@ -1031,8 +1069,12 @@ const Family families[] = {
      .flags = attention_bias,
      .ffn_field = "shared_intermediate_size",
      .unread = granite_unread,
-     .hybrid = true,
-     .fixed = granite_fixed,
+     .parts = {.layer = {.experts = 1}},
+     .moe = &granite_hybrid_fields,
+     .dense = DENSE_ZERO,
+     .scan = &mamba_fields,
+     .layer_ropes = ROPES_BY_WORD,
+     .types = true,
      .norm_eps = 1e-6,
      .rope = {.theta = 10000},
      .scales = {{"embedding_multiplier", BURST_SCALE_EMBEDDING, SCALE_IS, 1},
@@ -1296,6 +1338,8 @@ bool family_has(const Family *f, const LayerParts *parts)
     LayerParts has = family_parts(f, parts);
     if (f->dense) /* in all layers, in some, or in none */
         has.layer.experts = parts->layer.experts;
+    if (f->scan && f->scan->optional)
+        has.layer.scan = parts->layer.scan;
     return memcmp(&has, parts, sizeof has) == 0;
 }
 

@@ -53,13 +53,15 @@ typedef struct ScaleField {
     double absent; /* what transformers means where the field is not given; 0: none */
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
- * a window where others have one, all without one, those with a window (rope_parameters by type of layer). */
+ * a window where others have one, all without one, those with a window (rope_parameters by type of layer),
+ * all where position_embedding_type is not "rope". */
 typedef enum LayerRopes {
     ROPES_ALIKE,
     ROPES_LISTED,
     ROPES_OF_WINDOWS,
     ROPES_IN_WINDOWS,
-    ROPES_BY_TYPE
+    ROPES_BY_TYPE,
+    ROPES_BY_WORD
 } LayerRopes;
 /* Fields of config.json about experts: how many there are, how many a token chooses, the columns of each, and
  * whether their weights are divided by their sum (NULL: they always are). The numbers are meant where a field
@@ -81,16 +83,26 @@ typedef struct ExpertFields {
     BurstExperts is;
 } ExpertFields;
 /* Fields of config.json about recurrent layers (BurstScan), and their values where one is not given. `type`
- * is such a layer's in layer_types; without that list, each `interval`-th layer has attention. */
+ * is such a layer's in layer_types; without that list, each `interval`-th layer has attention (NULL: none
+ * has). */
 typedef struct ScanFields {
     const char *heads, *key_heads, *key_dim, *value_dim, *kernel;
     int absent_heads, absent_key_heads, absent_key_dim, absent_value_dim, absent_kernel;
     const char *type, *interval;
     int absent_interval;
+    const char *also; /* another name of type; NULL: none */
+    const char
+        *expand; /* heads * value_dim by hidden_size; NULL: no field says it. It is 2 where it is absent */
+    const char *limit; /* the least and the most step; NULL: no field says them */
+    bool optional; /* all layers may have attention */
+    int read; /* BURST_SCAN_READ_... */
+    bool bias, skip,
+        before; /* of the convolution; a head's number times its values; the gate before the norm */
 } ScanFields;
 /* Fields that say how many of the first layers have a dense network in place of experts:
- * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval. */
-typedef enum DenseLayers { DENSE_NONE, DENSE_FIRST, DENSE_TYPES, DENSE_START } DenseLayers;
+ * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval;
+ * num_local_experts, which is 0 where all are dense. */
+typedef enum DenseLayers { DENSE_NONE, DENSE_FIRST, DENSE_TYPES, DENSE_START, DENSE_ZERO } DenseLayers;
 /* Another name that transformers takes for a field. */
 typedef struct Alias {
     const char *name, *other;
@@ -144,7 +156,6 @@ typedef struct Family {
     DenseLayers dense; /* of parts.layer.experts: which layers have none */
     int absent_dense; /* how many of the first where no field says it */
     bool mtp; /* folders may have layers beyond the last, which predict several tokens: no model has them */
-    bool hybrid; /* layer_types and num_local_experts, which must be given, say which layers are others */
     const FixedField *fixed; /* up to a name NULL; NULL: none */
     bool all_heads; /* as many key heads as heads, of hidden / heads: no field says them */
     double norm_eps;

@@ -185,6 +185,7 @@ typedef struct BurstScan {
     double beta_most, step_least, step_most;
 } BurstScan;
 #define BURST_SCAN_EPS 1e-6
+#define BURST_MOST_STEP 1e30 /* step_most where there is no limit */
 
 /* Pieces of this rank: runs of consecutive positions of the sequence, rows first[i] up to first[i + 1], not
  * empty. first[0] is 0, first[count] the number of rows. */

@@ -140,6 +140,8 @@ static const struct Neutral {
     {"use_qkv_bias", "[false, null]"},
     {"bias", "[false, null]"},
     {"lm_head_bias", "[false, null]"},
+    {"mamba_conv_bias", "[true]", "granitemoehybrid"},
+    {"mamba_proj_bias", "[false, null]", "granitemoehybrid"},
     {"attn_output_gate", "[true]", "qwen3_5_text"},
     {"attn_output_gate", "[true]", "qwen3_5_moe_text"},
     {"use_qk_norm", "[true]", "qwen3_moe"},

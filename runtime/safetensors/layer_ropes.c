@@ -16,12 +16,19 @@ bool is_without_rope(const json_t *config, int layer)
                        : each > 0 && (layer + 1) % each == 0;
 }
 
+static bool turns_by_word(const json_t *config)
+{
+    const char *word = json_string_value(json_object_get(config, "position_embedding_type"));
+    return word && strcmp(word, "rope") == 0;
+}
+
 static bool is_other(const HfModel *m, const json_t *config, const Masks *masks, int layer)
 {
     switch (m->family->layer_ropes) {
     case ROPES_LISTED: return is_without_rope(config, layer);
     case ROPES_OF_WINDOWS: return masks->window && !masks_has_window(masks, layer);
     case ROPES_IN_WINDOWS: return !masks->window || !masks_has_window(masks, layer);
+    case ROPES_BY_WORD: return !turns_by_word(config);
     case ROPES_BY_TYPE: return masks->window && masks_has_window(masks, layer);
     default: return false;
     }
@@ -89,9 +96,20 @@ void layer_ropes_text(FILE *out, const HfModel *m, const json_t *config, const M
     }
 }
 
+static bool any_turns(const BurstPlan *p)
+{
+    for (int i = 0; i < p->layers; i++)
+        if (!p->ropes || p->ropes[p->layer_rope[i]].theta > 0)
+            return true;
+    return false;
+}
+
 bool layer_ropes_write(json_t *config, const BurstPlan *p, const Family *family)
 {
     json_t *list = family->layer_ropes == ROPES_LISTED ? json_array() : NULL;
+    if (family->layer_ropes == ROPES_BY_WORD)
+        return json_object_set_new(config, "position_embedding_type",
+                                   any_turns(p) ? json_string("rope") : json_null()) == 0;
     if (family->layer_ropes != ROPES_LISTED)
         return true;
     for (int i = 0; list && i < p->layers; i++)

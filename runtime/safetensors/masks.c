@@ -108,7 +108,10 @@ static void check_unread_types(Misfits *m, const json_t *types, const Masks *mas
                masks->family->type);
 }
 
-static bool is_scan(const json_t *type, const Family *f) { return f->scan && is_type(type, f->scan->type); }
+static bool is_scan(const json_t *type, const Family *f)
+{
+    return f->scan && (is_type(type, f->scan->type) || (f->scan->also && is_type(type, f->scan->also)));
+}
 
 /* The first layer of a type that burstc cannot compute; -1: none. */
 static int odd_type(const json_t *types, const Family *f, bool windows)

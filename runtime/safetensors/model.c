@@ -142,6 +142,8 @@ HfModel model_of(const BurstPlan *p)
                  .scan_key_dim = p->scan.key_dim,
                  .scan_value_dim = p->scan.value_dim,
                  .scan_kernel = plan_scan_kernel(p),
+                 .step_least = p->scan.read ? 0 : p->scan.step_least,
+                 .step_most = p->scan.read ? 0 : p->scan.step_most,
                  .weight_scale = p->experts.scale,
                  .alpha = p->experts.alpha,
                  .limit = p->experts.limit,
@@ -343,13 +345,21 @@ static json_t *experts_default(const Family *family, const Field *f, bool null)
     }
 }
 
+/* A head's values are a part of twice the model's width where no field says them. */
+static json_t *scan_default(const HfModel *m, const Field *f, int absent, bool null)
+{
+    if (f->at == offsetof(HfModel, scan_value_dim) && m->family->scan->expand && m->scan_heads > 0)
+        return json_integer((json_int_t)(2 * m->hidden / m->scan_heads));
+    return null ? NULL : json_integer(absent);
+}
+
 /* What is meant where the field is not there, or null; NULL: it must be. */
 static json_t *absent_value(const HfModel *m, const Field *f, bool null)
 {
     const Family *family = m->family;
     int absent = 0;
     if (f->scan && scan_field_name(family, f, &absent))
-        return null ? NULL : json_integer(absent);
+        return scan_default(m, f, absent, null);
     if (f->at == offsetof(HfModel, kv_heads))
         return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
     if (f->at == offsetof(HfModel, head_dim) && family->head_dim && !null)
@@ -420,6 +430,8 @@ static void take_field(Misfits *m, const Field *f, const json_t *value, bool her
 static bool is_of_none(const HfModel *m, const Field *f)
 {
     const bool ffn = f->at == offsetof(HfModel, ffn);
+    if (f->scan)
+        return !m->parts.layer.scan;
     return m->family->dense && ((f->experts && m->dense == m->layers) || (ffn && m->dense == 0));
 }
 
@@ -467,6 +479,8 @@ static void read_parts(Misfits *m, const json_t *config, const HfModel *plan, Hf
 {
     const Family *f = there->family;
     there->parts = f->parts;
+    if (f->scan && f->scan->optional)
+        there->parts.layer.scan = config_has_scans(f, config);
     for (const PartField *flag = f->flags; flag && flag->name; flag++)
         read_flag(m, config, flag, plan ? &plan->parts : NULL, &there->parts);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
@@ -482,6 +496,7 @@ static const char *const dense_fields[] = {
     [DENSE_FIRST] = "first_k_dense_replace",
     [DENSE_TYPES] = "mlp_layer_types",
     [DENSE_START] = "moe_layer_start_index",
+    [DENSE_ZERO] = "num_local_experts",
 };
 
 /* By a list of "dense" and "sparse"; -1: others than the first are dense. */
@@ -519,6 +534,8 @@ static int64_t dense_of(const json_t *config, const Family *f, json_int_t layers
         return -1;
     if (!given(value))
         return f->absent_dense < layers ? f->absent_dense : layers;
+    if (f->dense == DENSE_ZERO)
+        return json_is_integer(value) && json_integer_value(value) == 0 ? layers : 0;
     if (f->dense == DENSE_TYPES)
         return json_array_size(value) == (size_t)layers ? dense_types(value) : -1;
     const json_int_t dense = json_integer_value(value);
@@ -552,6 +569,9 @@ static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, Hf
 static bool write_dense(json_t *config, const HfModel *m)
 {
     const Family *f = m->family;
+    if (f->dense == DENSE_ZERO)
+        return m->dense < m->layers ||
+               json_object_set_new(config, dense_fields[f->dense], json_integer(0)) == 0;
     if (f->dense != DENSE_TYPES)
         return json_object_set_new(config, dense_fields[f->dense], json_integer((json_int_t)m->dense)) == 0;
     json_t *types = json_array();
@@ -622,6 +642,7 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
                there->family->type);
     there->head_dim = there->family->parts.layer.latent ? there->own + there->shared : there->head_dim;
     check_experts(m, config, plan, there);
+    scans_read(m, config, plan, there);
     rope_read(m, config, plan, there);
     if (there->family->parts.layer.latent)
         there->scale[BURST_SCALE_ATTENTION] = rope_score_scale(config, there);
@@ -645,7 +666,8 @@ bool model_has_field(const Family *f, const char *name)
     found = found || (f->dense && strcmp(name, dense_fields[f->dense]) == 0) ||
             (f->dense == DENSE_START && strcmp(name, "moe_layer_end_index") == 0) ||
             (f->moe && f->moe->method && strcmp(name, "topk_method") == 0);
-    found = found || (f->scan && strcmp(name, f->scan->interval) == 0);
+    found = found || scans_has_field(f, name) ||
+            (f->layer_ropes == ROPES_BY_WORD && strcmp(name, "position_embedding_type") == 0);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
         found = found || strcmp(fixed->name, name) == 0;
     /* these follow from others, whatever a file has */
@@ -662,6 +684,20 @@ bool model_has_field(const Family *f, const char *name)
 }
 
 /* ---- writing ---- */
+
+bool model_has_no(const HfModel *m, const char *name)
+{
+    bool none = false;
+    for (int i = 0; i < FIELDS; i++) {
+        const char *own = field_name(m->family, &fields[i]);
+        if (!own || strcmp(own, name) != 0 || !has_field(m->family, &fields[i]))
+            continue;
+        if (!is_of_none(m, &fields[i]))
+            return false;
+        none = true;
+    }
+    return none || (scans_has_field(m->family, name) && !m->parts.layer.scan);
+}
 
 /* Of a head turns, where the family has a field for it and another value is meant without it. */
 static double rope_part(const HfModel *m)
@@ -693,6 +729,7 @@ bool model_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, *zero, json_integer(0)) == 0;
     for (const FixedField *fixed = m->family->fixed; made && fixed && fixed->name; fixed++)
         made = json_object_set_new(config, fixed->name, json_loads(fixed->value, JSON_DECODE_ANY, NULL)) == 0;
+    made = made && scans_write(config, m);
     if (made && m->family->dense)
         made = write_dense(config, m);
     if (made && m->family->moe && m->family->moe->method)

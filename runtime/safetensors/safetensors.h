@@ -101,6 +101,7 @@ typedef struct HfModel {
     int64_t dense; /* so many first layers have none, where others have; -1: others than the first */
     int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
     int64_t scan_heads, scan_key_heads, scan_key_dim, scan_value_dim, scan_kernel; /* of layer.scan */
+    double step_least, step_most; /* of a scan without a delta rule; else 0 */
     double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
     int64_t sequence; /* of a plan */
     /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
@@ -138,6 +139,7 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 /* Adds the model's fields; false: no memory. */
 bool model_write(json_t *config, const HfModel *m);
 bool model_has_field(const Family *f, const char *name); /* whether model_read reads it */
+bool model_has_no(const HfModel *m, const char *name); /* whether it is about parts that no layer has */
 /* A RoPE that is not the plan's: a misfit, or noted where the plan's wins. */
 __attribute__((format(printf, 2, 3))) void misfit_rope(Misfits *m, const char *format, ...);
 /* A sequence beyond max_position_embeddings with the folder's own RoPE, which is not scaled for it. */
@@ -204,6 +206,10 @@ void layer_ropes_check(Misfits *m, const BurstPlan *p, const json_t *config, con
 void layer_ropes_text(FILE *out, const HfModel *m, const json_t *config, const Masks *masks);
 /* Layers with a scan: those of the folder that are not the plan's (NULL: there is none) are a misfit. */
 void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there);
+bool config_has_scans(const Family *f, const json_t *config); /* any layer */
+void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there);
+bool scans_has_field(const Family *f, const char *name);
+bool scans_write(json_t *config, const HfModel *m);
 void scans_text(FILE *out, const HfModel *m, const json_t *config); /* as a model has them */
 bool plan_has_scan(const BurstPlan *p, int layer);
 int64_t plan_scan_kernel(const BurstPlan *p); /* 0: no layer has a scan */

@@ -25,23 +25,109 @@ int64_t plan_scan_kernel(const BurstPlan *p)
 
 static bool has_scan(const Family *f, const json_t *config, int layer)
 {
-    const json_t *types = json_object_get(config, "layer_types"),
-                 *interval = json_object_get(config, f->scan->interval);
+    const ScanFields *x = f->scan;
+    const json_t *types = json_object_get(config, "layer_types");
     if (given(types)) {
         const char *type = json_string_value(json_array_get(types, (size_t)layer));
-        return type && strcmp(type, f->scan->type) == 0;
+        return type && (strcmp(type, x->type) == 0 || (x->also && strcmp(type, x->also) == 0));
     }
-    const json_int_t each = given(interval) ? json_integer_value(interval) : f->scan->absent_interval;
-    return each > 0 && (layer + 1) % each != 0;
+    const json_t *interval = x->interval ? json_object_get(config, x->interval) : NULL;
+    const json_int_t each = given(interval) ? json_integer_value(interval) : x->absent_interval;
+    return !x->interval || (each > 0 && (layer + 1) % each != 0);
+}
+
+bool config_has_scans(const Family *f, const json_t *config)
+{
+    const json_int_t layers = json_integer_value(json_object_get(config, "num_hidden_layers"));
+    for (int l = 0; f->scan && l < layers; l++)
+        if (has_scan(f, config, l))
+            return true;
+    return false;
 }
 
 static void check_interval(Misfits *m, const json_t *config, const Family *f)
 {
-    const json_t *interval = json_object_get(config, f->scan->interval);
+    const json_t *interval = f->scan->interval ? json_object_get(config, f->scan->interval) : NULL;
     char text[VALUE_TEXT];
     value_text(interval, text);
     if (interval && (!json_is_integer(interval) || json_integer_value(interval) < 1))
         misfit(m, "%s is %s, expected a whole number of at least 1", f->scan->interval, text);
+}
+
+/* Infinity is no JSON: transformers writes it as an object. */
+static double most_of(const json_t *value)
+{
+    const char *word = json_string_value(json_object_get(value, "__float__"));
+    return word && strcmp(word, "Infinity") == 0 ? BURST_MOST_STEP : json_number_value(value);
+}
+
+/* The least and the most step, [0, 0.1]. */
+static void read_limit(Misfits *m, const json_t *config, HfModel *there)
+{
+    const char *name = there->family->scan->limit;
+    const json_t *limit = name ? json_object_get(config, name) : NULL, *least = json_array_get(limit, 0),
+                 *most = json_array_get(limit, 1);
+    char text[VALUE_TEXT];
+    there->step_most = BURST_MOST_STEP;
+    if (!given(limit))
+        return;
+    value_text(limit, text);
+    there->step_least = json_number_value(least), there->step_most = most_of(most);
+    if (json_array_size(limit) != 2 || there->step_least < 0 || there->step_most <= there->step_least)
+        misfit(m, "%s is %s; only the least step and the most are computed", name, text);
+}
+
+/* The values of all heads are a whole multiple of the model's width. */
+static void check_expand(Misfits *m, const json_t *config, const HfModel *there)
+{
+    const ScanFields *x = there->family->scan;
+    const json_t *expand = x->expand ? json_object_get(config, x->expand) : NULL;
+    const int64_t times = given(expand) ? json_integer_value(expand) : 2;
+    if (x->expand && times * there->hidden != there->scan_heads * there->scan_value_dim)
+        misfit(m, "%s is %lld, and %s times %s is %lld; only %s times hidden_size, %lld, is computed",
+               x->expand, (long long)times, x->heads, x->value_dim,
+               (long long)(there->scan_heads * there->scan_value_dim), x->expand,
+               (long long)(times * there->hidden));
+}
+
+void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    const ScanFields *x = there->family->scan;
+    if (!x || !there->parts.layer.scan)
+        return;
+    check_interval(m, config, there->family);
+    read_limit(m, config, there);
+    check_expand(m, config, there);
+    if (plan && x->limit &&
+        (plan->step_least < there->step_least || plan->step_least > there->step_least ||
+         plan->step_most < there->step_most || plan->step_most > there->step_most))
+        misfit(m, "%s is [%g, %g], expected [%g, %g]", x->limit, there->step_least, there->step_most,
+               plan->step_least, plan->step_most);
+}
+
+bool scans_has_field(const Family *f, const char *name)
+{
+    const ScanFields *x = f->scan;
+    const char *const names[] = {x ? x->interval : NULL, x ? x->expand : NULL, x ? x->limit : NULL};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i] && strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+bool scans_write(json_t *config, const HfModel *m)
+{
+    const ScanFields *x = m->family->scan;
+    bool made = true;
+    if (!x || !m->parts.layer.scan || !x->expand)
+        return true;
+    made = json_object_set_new(config, x->expand,
+                               json_integer((json_int_t)(m->scan_heads * m->scan_value_dim / m->hidden))) ==
+           0;
+    if (m->step_least > 0 || m->step_most < BURST_MOST_STEP)
+        made = made &&
+               json_object_set_new(config, x->limit, json_pack("[f, f]", m->step_least, m->step_most)) == 0;
+    return made;
 }
 
 void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there)
@@ -50,17 +136,16 @@ void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfM
     int64_t scans = 0;
     if (!f->scan)
         return;
-    check_interval(m, config, f);
     for (int64_t l = 0; l < there->layers; l++)
         scans += has_scan(f, config, (int)l);
-    if (!p && (scans == 0 || scans == there->layers))
+    if (!p && ((scans == 0 && !f->scan->optional) || scans == there->layers))
         misfit(m, "%s layers are of type %s; only a %s with layers of both %s and full_attention is computed",
                scans ? "all" : "no", f->scan->type, f->type, f->scan->type);
     for (int l = 0; p && l < p->layers; l++)
         if (has_scan(f, config, l) != plan_has_scan(p, l)) {
-            misfit(m, "layer %d has %s by layer_types or %s, and %s in the plan", l,
-                   plan_has_scan(p, l) ? "attention" : "a scan", f->scan->interval,
-                   plan_has_scan(p, l) ? "a scan" : "attention");
+            misfit(m, "layer %d has %s by layer_types%s%s, and %s in the plan", l,
+                   plan_has_scan(p, l) ? "attention" : "a scan", f->scan->interval ? " or " : "",
+                   f->scan->interval ? f->scan->interval : "", plan_has_scan(p, l) ? "a scan" : "attention");
             return;
         }
 }
@@ -69,7 +154,8 @@ void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfM
 void scans_text(FILE *out, const HfModel *m, const json_t *config)
 {
     const char *before = "  scan layers ";
-    if (!m->family->scan)
+    const ScanFields *x = m->family->scan;
+    if (!x || !m->parts.layer.scan)
         return;
     for (int from = 0, to; from < m->layers; from = to + 1) {
         for (to = from; to < m->layers && has_scan(m->family, config, to);)
@@ -79,7 +165,14 @@ void scans_text(FILE *out, const HfModel *m, const json_t *config)
         fprintf(out, to == from + 1 ? "%s%d" : "%s%d .. %d", before, from, to - 1);
         before = ", ";
     }
-    fprintf(out, ": {\n    heads %lld; key_heads %lld; key_dim %lld; value_dim %lld; conv %lld;\n  }\n",
+    fprintf(out, ": {\n    heads %lld; key_heads %lld; key_dim %lld; value_dim %lld; conv %lld%s;",
             (long long)m->scan_heads, (long long)m->scan_key_heads, (long long)m->scan_key_dim,
-            (long long)m->scan_value_dim, (long long)m->scan_kernel);
+            (long long)m->scan_value_dim, (long long)m->scan_kernel, x->bias ? " bias" : "");
+    fprintf(out, "%s%s%s", x->read ? "" : " read none;", x->before ? " gate silu before norm;" : "",
+            x->skip ? " skip yes;" : "");
+    if (m->step_least > 0)
+        fprintf(out, " step_least %.15g;", m->step_least);
+    if (m->step_most > 0 && m->step_most < BURST_MOST_STEP)
+        fprintf(out, " step_most %.15g;", m->step_most);
+    fputs("\n  }\n", out);
 }

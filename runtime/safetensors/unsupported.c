@@ -9,8 +9,8 @@
                                "granitemoe, gpt_oss, minimax_m2, deepseek_v2, deepseek_v3, glm4_moe, " \
                                "glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
-    "has recurrent layers", \
-        "of types with a state that follows the tokens qwen3_5, qwen3_5_moe and qwen3_next are computed"
+    "has recurrent layers", "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
+                            "qwen3_next and granitemoehybrid are computed"
 #define CONVOLUTION "has convolution layers", "layers of convolutions are not computed"
 #define SELECTED "selects the keys of a token by a score", "masks chosen by content are not computed"
 
@@ -96,28 +96,6 @@ static bool tell(Misfits *m, const json_t *config, const char *field, const json
     return true;
 }
 
-static bool all_attend(const json_t *types)
-{
-    bool all = json_array_size(types) > 0;
-    for (size_t i = 0; i < json_array_size(types); i++) {
-        const char *type = json_string_value(json_array_get(types, i));
-        all = all && type && (strcmp(type, "attention") == 0 || strcmp(type, "full_attention") == 0);
-    }
-    return all;
-}
-
-/* A type that may have recurrent layers, experts, both or none. */
-static bool hybrid_is_unsupported(Misfits *m, const json_t *config)
-{
-    const json_t *types = json_object_get(config, "layer_types"),
-                 *experts = json_object_get(config, "num_local_experts");
-    if (!all_attend(types))
-        return tell(m, config, "layer_types", types, RECURRENT);
-    if (!json_is_integer(experts) || json_integer_value(experts) != 0)
-        return tell(m, config, "num_local_experts", experts, EXPERTS);
-    return false;
-}
-
 /* Of the model, or of its text part. */
 static const json_t *field_of(const json_t *config, const char *name)
 {
@@ -170,7 +148,7 @@ bool config_is_unsupported(Misfits *m, const json_t *config)
     const Family *family = family_named(json_string_value(type));
     char named[VALUE_TEXT], known[MISFIT_TEXT];
     if (family)
-        return family->hybrid && hybrid_is_unsupported(m, config);
+        return false;
     value_text(type, named);
     known_types(known, sizeof known);
     if (!given(type))

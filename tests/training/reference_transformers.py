@@ -36,7 +36,7 @@ def in_float64():
 def loss(model, text, sequence):
     """Mean over the tokens of the file's first window, in float64 where the model is."""
     token = torch.tensor(list(text.read_bytes()[:sequence + 1]))
-    wide = hasattr(model.config.get_text_config(), "linear_num_value_heads") if hasattr(model.config, "get_text_config") else False
+    wide = any(hasattr(model.config.get_text_config(), name) for name in ("linear_num_value_heads", "mamba_d_state")) if hasattr(model.config, "get_text_config") else False
     with in_float64() if wide else contextlib.nullcontext():
         logits = model(input_ids=token[None, :-1]).logits[0]
     return torch.nn.functional.cross_entropy(logits, token[1:])

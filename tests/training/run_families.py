@@ -75,6 +75,8 @@ BIASED = dict(attention_bias=True, mlp_bias=True)
 EXPERTS = dict(num_experts=8, num_experts_per_tok=2)
 ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24)
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=24)
+MAMBA = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=12, mamba_expand=2, time_step_limit=(0.0, 8.0), position_embedding_type=None,
+             layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -168,6 +170,11 @@ CASES = {  # name: class, its configuration
     "granite4": ("GraniteMoeHybrid", dict(shared_intermediate_size=96, num_local_experts=0, layer_types=["full_attention"] * 4,
                                           position_embedding_type="rope", mamba_n_heads=4, time_step_limit=(0.0, 1.0), embedding_multiplier=12.0,
                                           residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
+    "granite4_h": ("GraniteMoeHybrid", dict(MAMBA, shared_intermediate_size=96, num_local_experts=0, embedding_multiplier=12.0,
+                                            residual_multiplier=0.22, attention_multiplier=0.3, logits_scaling=4.0)),
+    "granite4_h_moe": ("GraniteMoeHybrid", dict(MAMBA, shared_intermediate_size=56, num_local_experts=8, num_experts_per_tok=3, intermediate_size=24,
+                                                mamba_n_groups=2, position_embedding_type="rope", mamba_d_conv=3, residual_multiplier=0.5,
+                                                attention_multiplier=0.3, time_step_limit=(0.3, 0.9))),
     "qwen3_moe": ("Qwen3Moe", dict(EXPERTS, head_dim=32, norm_topk_prob=True, moe_intermediate_size=48)),
     "qwen3_moe_plain": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=40, num_experts_per_tok=3)),
     "qwen3_moe_one": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=48, num_experts_per_tok=1)),
@@ -237,14 +244,17 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}_{part}" for x in "q" for part in ("proj.weight", "proj.bias", "norm.weight")), "self_attn.gate_proj.weight",
          *(f"self_attn.{x}_{part}" for x in "k" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
-         *(f"linear_attn.{x}.weight" for x in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d", "norm", "out_proj")),
+         *(f"linear_attn.{x}.weight" for x in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d")), "linear_attn.conv1d.bias",
+         "linear_attn.norm.weight", "linear_attn.out_proj.weight",
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
          "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias",
          *(f"mlp.shared_expert.{x}_proj.weight" for x in ("gate", "up", "down")), "mlp.shared_expert_gate.weight", "mlp.router.weight",
          *(f"mlp.experts.{i}.{x}_proj.{part}" for part, several in (("weight", (("gate", "up"), ("down",))), ("bias", (("gate", "up"), ("down",))))
            for names in several for i in range(8) for x in names),
-         "mlp.router.bias", "mlp.router.correction", "mlp.output_norm.weight", "linear_attn.A_log", "linear_attn.dt_bias",
+         "mlp.router.bias", "mlp.router.correction", "mlp.output_norm.weight", "linear_attn.A_log", "linear_attn.dt_bias", "linear_attn.D",
          "self_attn.sinks"]
+MAMBA_LAYER = [part for part in LAYER if "in_proj_z" not in part]
+MAMBA_LAYER.insert(MAMBA_LAYER.index("linear_attn.in_proj_qkv.weight"), "linear_attn.in_proj_z.weight")
 AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_layernorm": "mlp.output_norm"}
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}, "GraniteMoeHybrid": {
@@ -301,9 +311,19 @@ def split(kind, name, gradient, shape, config):
         return split_experts(name, gradient, kind == "GptOss")
     name = re.sub(r"(mlp\.gate|block_sparse_moe\.router)\.weight", "mlp.router.weight", name)
     name = name.replace(PREFIX.get(kind, "model.layers."), "model.layers.")
+    if hasattr(config, "mamba_d_state") and config.num_local_experts:
+        if "shared_mlp.output_linear" in name:
+            return [(name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), gradient)]
+        if "shared_mlp.input_linear" in name:
+            return [(name.replace("shared_mlp.input_linear", f"mlp.shared_expert.{part}_proj"), g) for part, g in zip(("gate", "up"), gradient.chunk(2))]
     for theirs, ours in NAMES.get(kind, {}).items():
         if f".{theirs}." in f".{name}":
             return [(name.replace(theirs, ours), gradient)]
+    if "mamba.in_proj" in name:  # gates, what is convolved, steps
+        inner = config.mamba_n_heads * config.mamba_d_head
+        sizes = [inner, inner + 2 * config.mamba_n_groups * config.mamba_d_state, config.mamba_n_heads]
+        return [(name.replace("mamba.in_proj", f"linear_attn.in_proj_{part}"), g) for part, g in zip(("z", "qkv", "a"), gradient.split(sizes))]
+    name = name.replace(".mamba.", ".linear_attn.")
     if "linear_attn.in_proj_qkvz" in name:  # of each key head its query, its key, its values, their gates
         heads = gradient.reshape(config.linear_num_key_heads, -1, shape.hidden)
         values = (heads.shape[1] - 2 * config.linear_key_head_dim) // 2
@@ -462,7 +482,8 @@ class Case:
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
                           for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)}
         self.gradients |= {corrected(n): [0.0] * correction.numel() for n, correction in corrections(model)}
-        layers = [[name for part in LAYER if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
+        order = MAMBA_LAYER if hasattr(config, "mamba_d_state") else LAYER
+        layers = [[name for part in order if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]
         require({name for unit in self.units for name in unit} == set(self.gradients), f"{self.name}: tensors that no plan has")
@@ -831,7 +852,7 @@ def chosen(args):
     with --all all, in every layout."""
     every = args.all or args.only
     for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
-        several = OF_SCANS if "linear_key_head_dim" in more else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
+        several = OF_SCANS if "linear_key_head_dim" in more or "mamba_d_state" in more else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:

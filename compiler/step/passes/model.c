@@ -42,6 +42,12 @@ static bool o_bias(const Model *m) { return m->layer.o_bias; }
 static bool sinks(const Model *m) { return m->sinks; }
 static bool attention_gate(const Model *m) { return m->layer.attention_gate; }
 static bool scans(const Model *m) { return m->scan.heads > 0; }
+static bool reads_key(const Model *m) { return scans(m) && m->scan.read == BURST_SCAN_READ_KEY; }
+static bool reads_none(const Model *m) { return scans(m) && !reads_key(m); }
+static bool conv_bias(const Model *m) { return scans(m) && m->scan_bias; }
+static bool no_conv_bias(const Model *m) { return scans(m) && !m->scan_bias; }
+static bool skips(const Model *m) { return scans(m) && m->scan_skip; }
+static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
 static bool attends(const Model *m) { return !scans(m); }
 static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
@@ -127,12 +133,16 @@ static const Tensor layer_tensors[] = {
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL, attends},
     {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},
+    /* in the order in which folders have them in one tensor */
+    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_none},
     {"linear_attn.in_proj_qkv.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, scans},
-    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, scans},
-    {"linear_attn.in_proj_b.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, scans}, /* a follows b */
+    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_key},
+    {"linear_attn.in_proj_b.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, reads_key}, /* a follows b */
     {"linear_attn.in_proj_a.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, scans},
-    {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, scans},
-    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, scans},
+    {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, scans}, /* its bias follows */
+    {"linear_attn.conv1d.bias", DIM_ONE, DIM_SCAN_COLUMNS, FIRST_ZEROS, conv_bias},
+    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, reads_key},
+    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUES, FIRST_ONES, reads_none},
     {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans},
     {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
@@ -159,6 +169,7 @@ static const Tensor layer_tensors[] = {
     {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"linear_attn.A_log", DIM_ONE, DIM_SCAN_HEADS, FIRST_ZEROS, scans}, /* dt_bias follows it */
     {"linear_attn.dt_bias", DIM_ONE, DIM_SCAN_HEADS, FIRST_ONES, scans},
+    {"linear_attn.D", DIM_ONE, DIM_SCAN_HEADS, FIRST_ONES, skips},
     {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* last, so that matrices stay aligned */
 };
 static const Tensor head_tensors[] = {
@@ -308,7 +319,7 @@ static const PartValue part_values[] = {
     {scans, {.name = "scan_decay", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
     {scans, {.name = "scan_o", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
     {scans, {.name = "scan_norm", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
-    {scans, {.name = "rstd_scan", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
+    {scans, {.name = "rstd_scan", .dim = {DIM_TOKENS, DIM_SCAN_GROUPS}, .element = EL_FLOAT}},
     {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm, {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
     /* on the host, gate and then up; on a device, side by side in a token's row */
@@ -410,11 +421,14 @@ static const Row layer_rows[] = {
      "self_attn.o_proj.weight",
      .part = attends_later},
     {OP_LINEAR, {"h1|x"}, {"scan_in"}, "linear_attn.in_proj_qkv.weight", .part = scans},
-    {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", .part = scans},
+    {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", .part = no_conv_bias},
+    {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", 2, .part = conv_bias},
     {OP_LINEAR, {"h1|x"}, {"scan_z"}, "linear_attn.in_proj_z.weight", .part = scans},
-    {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_b.weight", 2, .part = scans},
+    {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_b.weight", 2, .part = reads_key},
+    {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_a.weight", .part = reads_none},
     {OP_SCAN_GATES, {"scan_gates"}, {"scan_beta", "scan_decay"}, "linear_attn.A_log", 2, .part = scans},
-    {OP_SCAN, {"scan_qkv", "scan_beta", "scan_decay"}, {"scan_o"}, NULL, .part = scans},
+    {OP_SCAN, {"scan_qkv", "scan_beta", "scan_decay"}, {"scan_o"}, NULL, .part = no_skip},
+    {OP_SCAN, {"scan_qkv", "scan_beta", "scan_decay"}, {"scan_o"}, "linear_attn.D", .part = skips},
     {OP_GATED_NORM,
      {"scan_o", "scan_z"},
      {"scan_norm", "rstd_scan"},

@@ -44,15 +44,10 @@ static bool reads_weight(const Op *o)
 
 static bool makes_gradients(const Op *o)
 {
-    static const OpKind both[] = {OP_NORM_BACK,
-                                  OP_SINK_BACK,
-                                  OP_ATTENTION_BACK,
-                                  OP_EXPERTS_OUT_BIAS_BACK,
-                                  OP_SCAN_GATES_BACK,
-                                  OP_CONV_BACK,
-                                  OP_CONV_PIECES_BACK,
-                                  OP_GATED_NORM_BACK,
-                                  OP_LOSS};
+    static const OpKind both[] = {
+        OP_NORM_BACK, OP_SINK_BACK,        OP_ATTENTION_BACK, OP_EXPERTS_OUT_BIAS_BACK, OP_SCAN_GATES_BACK,
+        OP_CONV_BACK, OP_CONV_PIECES_BACK, OP_SCAN_BACK,      OP_SCAN_PIECES_BACK,      OP_GATED_NORM_BACK,
+        OP_LOSS};
     bool makes = o->weight && !reads_weight(o);
     for (int i = 0; i < countof(both); i++)
         makes |= o->weight && o->kind == both[i];

@@ -155,9 +155,10 @@ static bool is_overruled(const char *name)
            strcmp(name, "no_rope_layer_interval") == 0;
 }
 
-static bool is_carried_field(const Family *family, const char *name)
+static bool is_carried_field(const HfModel *model, const char *name)
 {
-    return !is_of_source(name) && (is_overruled(name) || !config_is_compared(family, name));
+    return !is_of_source(name) &&
+           (is_overruled(name) || model_has_no(model, name) || !config_is_compared(model->family, name));
 }
 
 /* If the source lacks an id, the type's default applies. */
@@ -228,7 +229,7 @@ void carry_fields(json_t *config, json_t *source, const HfModel *model, bool par
         carry_spelling(config, source, model);
     json_object_foreach(source, name, value)
     {
-        if (!json_object_get(config, name) && is_carried_field(family, name))
+        if (!json_object_get(config, name) && is_carried_field(model, name))
             json_object_set(config, name, value);
     }
 }

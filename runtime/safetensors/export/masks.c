@@ -97,7 +97,7 @@ static bool say(json_t *config, const Attempt *a, json_t *types)
         json_object_del(config, mask_fields[i]);
     if (all_full(a->p) && masks_has_field(f, "is_causal"))
         made = json_object_set_new(config, "is_causal", json_false()) == 0;
-    if (f->hybrid || f->scan)
+    if (f->scan)
         made = made && json_object_set(config, "layer_types", types) == 0;
     if (none) /* without the fields there is no window */
         return made;
