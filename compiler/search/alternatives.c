@@ -12,7 +12,7 @@ const char *setting_text(Arena *a, int setting, const Choice *c)
                 : arena_printf(a, "no %s", settings[setting]->form->name);
 }
 
-static Evaluation evaluate_with(Searcher *s, Arena *a, const Choice *c)
+Evaluation search_evaluation(Searcher *s, Arena *a, const Choice *c)
 {
     Evaluation j = {.why_not = choice_why_not(a, s->program, c)};
     Diags *d = diags_new(a);
@@ -34,15 +34,15 @@ static Evaluation evaluate_with(Searcher *s, Arena *a, const Choice *c)
     return j;
 }
 
-static Searcher searcher_of(Arena *a, const Program *p)
+Searcher search_of_choices(Arena *a, const Program *p)
 {
     return (Searcher){.arena = a, .diags = diags_new(a), .program = p, .maps = search_maps(a, p)};
 }
 
 Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c)
 {
-    Searcher s = searcher_of(a, p);
-    const Evaluation j = evaluate_with(&s, a, c);
+    Searcher s = search_of_choices(a, p);
+    const Evaluation j = search_evaluation(&s, a, c);
     search_forget(&s);
     return j;
 }
@@ -51,7 +51,7 @@ Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c)
 static Alternative alternative_of(Searcher *s, Arena *a, const Choice *c, int setting)
 {
     Arena *own = arena_new();
-    Evaluation j = evaluate_with(s, own, c);
+    Evaluation j = search_evaluation(s, own, c);
     Diags *d = diags_new(own);
     if (j.fits && !j.why_not && !verify_step(own, d, &j.draft))
         j.why_not = diags_first(d);
@@ -86,7 +86,7 @@ static int alternatives_from(Arena *a, const Draft *d, int first, int end, Alter
 {
     Alternatives all = {0};
     Arena *common = arena_new();
-    Searcher s = searcher_of(common, d->program);
+    Searcher s = search_of_choices(common, d->program);
     *vec_push(common, &s.parted) = (Parted){d->choice, d->partition, d->counts};
     for (int setting = first; setting < end; setting++)
         add_alternatives(&s, a, d, setting, &all);

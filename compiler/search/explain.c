@@ -56,10 +56,10 @@ void search_sort(Arena *a, Found *f)
     f->evaluated = sorted;
 }
 
-static void complete_row(Arena *a, const Found *f, Evaluated *x)
+static void complete_row(Searcher *s, Arena *a, const Found *f, Evaluated *x)
 {
     Arena *own = arena_new();
-    const Evaluation e = evaluate_choice(own, plan_draft(f->plan)->program, &x->choice);
+    const Evaluation e = search_evaluation(s, own, &x->choice);
     if (!e.why_not) {
         x->cost.step = e.cost.step;
         x->cost.at_least = false;
@@ -75,11 +75,15 @@ Found search_complete(Arena *a, const Found *f)
 {
     Found all = *f;
     Evaluated *rows = NEW_ARRAY(a, Evaluated, f->evaluated_count);
+    Arena *common = arena_new();
+    Searcher s = search_of_choices(common, plan_draft(f->plan)->program);
     for (int i = 0; i < f->evaluated_count; i++) {
         rows[i] = f->evaluated[i];
         if (!rows[i].why_not && rows[i].cost.at_least)
-            complete_row(a, f, &rows[i]);
+            complete_row(&s, a, f, &rows[i]);
     }
+    search_forget(&s);
+    arena_free(common);
     all.evaluated = rows;
     search_sort(a, &all);
     return all;

@@ -211,6 +211,10 @@ struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact);
 /* Whether it is too large with every schedule and the same escalated settings: without attention's buffers,
  * or for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
+/* ---- search/alternatives.c ---- */
+/* Evaluates single choices, which share partitions and counted pairs: search_forget at the end. */
+Searcher search_of_choices(Arena *a, const Program *p);
+Evaluation search_evaluation(Searcher *s, Arena *a, const Choice *c);
 /* ---- search/refuse.c: reports why no candidate works ---- */
 void search_refuse(Searcher *s);
 /* ---- search/advise.c: the settings that would fit ---- */
