@@ -194,4 +194,54 @@ burstengine_launched = replace(
     waits={"base": launched(3, 30, 0), "+ backward communication": launched(2, 30, 0),
            "+ topology-aware ring": launched(2, 2, 24), "checkpoint++": launched(2, 2, 24)})
 
-TABLES = [loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
+# Iterations a second of one attention with Llama-3-8B's heads, 8Ki tokens a GPU; a stripe of one token. The first
+# device has the rates of the same table's flash_attn on a whole sequence of 8Ki tokens (FlashAttention-2).
+def ring_flash(name, device, topo, published, within, regret):
+    return Table(
+        name=name,
+        source=f"ring-flash-attention's README (01c8baf, 2025), forward and backward: 8 {device}, 64Ki tokens, 32:8 heads",
+        unit="iterations/s",
+        better=HIGHER,
+        figure=lambda p: 1 / p.attention,
+        topo=topo,
+        model=LLAMA7B.format(layers=1),
+        columns={"64K": {"TOKENS": "64Ki", "KEY_HEADS": "8"}},
+        rows={"ring": "schedule ring; context 8; partition contiguous; travel keys;",
+              "zigzag": "schedule ring; context 8; partition zigzag; travel keys;",
+              "stripe": "schedule ring; context 8; partition striped; travel keys;"},
+        cells=cells(published),
+        within=within,
+        regret=regret)
+
+
+H800_FA2 = """device h800_fa2 { arch sm_90a; memory 80 GB; hbm 2.98 TB/s; matmul bf16 718 TFLOP/s; link 200 GB/s;
+  attention forward 325 TFLOP/s; attention backward 288 TFLOP/s; }
+cluster c { nodes 1 { gpus 8 of h800_fa2; } }"""
+ring_flash_h800 = ring_flash("ring-flash-h800", "H800s", H800_FA2, """
+        ring:   10.4
+        zigzag: 17.4
+        stripe: 16.0
+    """, within=3, regret=1.000)
+ring_flash_a100 = ring_flash("ring-flash-a100", "A100s", "cluster c { nodes 1 { gpus 8 of a100; } }", """
+        ring:   6.2
+        zigzag: 10.6
+        stripe: 9.75
+    """, within=3, regret=1.000)
+
+# Throughput of the first five steps; the optimizer is updated on the host, whose memory the README does not name.
+easycontext = Table(
+    name="easycontext",
+    source="EasyContext's README (1729d4f, 2024): Llama-2-7B, 8 A100s, ring attention, ZeRO-3 with offload, full recomputation",
+    unit="tokens/s",
+    better=HIGHER,
+    figure=lambda p: p.tokens / p.step,
+    topo="host { memory 1 TB; }\n" + A100S.format(nodes=1),
+    model=LLAMA7B.format(layers=32),
+    columns={name: {"TOKENS": tokens, "KEY_HEADS": "32"}
+             for name, tokens in {"64K": "64Ki", "128K": "128Ki", "512K": "512Ki", "700K": "700Ki"}.items()},
+    rows={"ring": "schedule ring; context 8; partition zigzag; travel keys; recompute full; weights zero3; offload optimizer;"},
+    cells=cells("ring: 7816 4266 2133 1603"),
+    within=2,
+    regret=1.000)
+
+TABLES = [ring_flash_h800, ring_flash_a100, easycontext, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
