@@ -124,12 +124,6 @@ int compile(Arena *a, Diags *d, Request *o)
     mask_warn(d, p);
     if (!mask_check_later(d, p) || !mask_check_selections(d, p))
         return EXIT_DIAGNOSED;
-    if (p->selection_count && !(o->emit && strcmp(o->emit, "mask") == 0)) {
-        diag_error(d, p->selections[0].span,
-                   "programs with a selection are not emitted yet; `--emit=mask` "
-                   "shows it");
-        return EXIT_DIAGNOSED;
-    }
     if (o->emit && !o->output)
         o->output = "-";
     const Destination to = destination_of(a, o, p);

@@ -152,6 +152,8 @@ static void add_every_mask(Checker *c)
     p->tables = c->used_tables.at;
     p->selections = used_selections(c);
     p->selection_count = c->used_selections.n;
+    for (int l = 0; l < p->model.layers; l++)
+        p->model.selects |= p->layer_mask[l] >= 0 && p->masks[p->layer_mask[l]].selection > 0;
     p->all_masks = c->used_masks.n;
     p->all_tables = c->used_tables.n;
 }

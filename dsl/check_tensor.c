@@ -109,6 +109,8 @@ void check_tensor_target(Checker *c)
                                                          {"eights of columns", m->ffn / GRANULE}},
                                               4, tensor->value));
     check_expert_columns(c);
+    if (m->selects)
+        diag_error(c->diags, tensor->span, "selections are not supported with `tensor` yet; use `tensor 1`");
     if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
         !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))
         diag_error(c->diags, p->layout.within.span,

@@ -8,6 +8,8 @@
  *   at EXPERTS_RATE of the rate of products, and half a tile more for each expert.
  * - SCAN: 4 operations a state's element and token, 8 for its gradients; of convolutions the memory. With
  *   pieces, 4 an element of the piece's map and token, each map's product, and the maps of all ranks.
+ * - SELECT: keys are read once, and queries' products with what represents half of the blocks; what ranks
+ * send each other, over the links of a ring of them.
  * - LOSS: three products, and the passes over a tile of logits.
  * - UPDATE: bytes of a unit's shard: parameter and both moments are read and written, the gradient is read
  *   twice and cleared. On the host all ranks of a node share its memory, and nothing is cleared.
@@ -164,6 +166,38 @@ static Work scan_work(const Step *s, const Op *o)
     return w;
 }
 
+/* Where a layer's mask has no selection nothing is chosen: the share of layers that choose, of all. */
+static double selecting_share(const Program *p)
+{
+    double n = 0;
+    for (int l = 0; l < p->model.layers; l++)
+        n += p->masks[p->layer_mask[l]].selection > 0;
+    return n / p->model.layers;
+}
+
+static Work select_work(const Step *s, const Op *o)
+{
+    const Program *p = s->program;
+    const Heads h = s->shape.rank;
+    double flops = 0, bytes = 0;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *x = &p->selections[i];
+        const double blocks = (double)p->sequence / (double)x->block, tiles = (double)select_tiles(p, x),
+                     scores = tiles * blocks / (x->noncausal ? 1 : 2);
+        flops = fmax(flops, 2.0 * scores * h.heads * x->key_rows * p->model.head_dim / (double)p->sequence);
+        bytes = fmax(bytes, 4 * (blocks * h.kv_heads * x->key_rows * p->model.head_dim +
+                                 tiles * h.heads * x->query_rows * p->model.head_dim +
+                                 tiles * (double)select_words(&s->shape, x)));
+    }
+    const int ranks = s->choice.ranks;
+    const double share = selecting_share(p),
+                 seconds = ranks > 1 ? collective_of(&p->cluster, (Ring){ranks, 1, 1, false}, bytes).seconds
+                                     : 0;
+    return (Work){.flops = share * flops,
+                  .bytes = share * operand_bytes(s, o, o->read[1], false),
+                  .seconds = share * seconds};
+}
+
 /* Per token. On a device, logits of a tile are read twice and their gradients written, and dw is read and
  * written for each tile (runtime/cuda/ops/loss.cu). */
 static double loss_bytes(const Step *s)
@@ -258,6 +292,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_EXPERTS: return experts_work(s, o);
     case WORK_SCAN: return scan_work(s, o);
+    case WORK_SELECT: return select_work(s, o);
     case WORK_LOSS: return loss_work(s, o, product_flops(s, o, &s->block[block], false));
     case WORK_NEXT: return (Work){.products = product_flops(s, o, &s->block[block], false)};
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};

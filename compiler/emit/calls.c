@@ -253,6 +253,9 @@ static const char *added_to_text(const Printer *p, const Op *o, int none)
     return o->adds[0] ? operand_text(p, o, o->write[0]) : "NULL";
 }
 
+/* The lists of chosen blocks, the only numbers that attention reads. */
+static bool is_selected(const Value *v) { return v->element == EL_INT; }
+
 static bool is_of_gates(const Value *v) { return v->dim[1] == DIM_SCAN_GATES; }
 
 /* The two tensors of a scan's gates are one matrix: a token's row has both. */
@@ -397,6 +400,8 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_LSE;
     if (op_work_kind(o->kind) == WORK_ATTENTION && o->weight)
         form |= FORM_LATENTS;
+    if (op_work_kind(o->kind) == WORK_ATTENTION && op_touches(p->step, o, is_selected))
+        form |= FORM_SELECTED;
     if (op_dim(p->step, o) == LOOP_TOKENS && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
         form |= FORM_ROWS;
     return form;

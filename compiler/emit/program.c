@@ -421,6 +421,8 @@ static void emit_sizes(Emit *e)
     emit_lengths(e);
     emit_head_chunks(e);
     emit_latents(e, m, e->draft->choice.latents);
+    if (m->selects)
+        add_constant(e, "PLAN_SELECTIONS", e->draft->program->selection_count, "of the masks");
     if (!e->draft->program->library) {
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
         emit_ropes(e, m);
@@ -940,10 +942,41 @@ static void emit_layer_masks(Emit *e)
     text_add(e->out, "\n};\n");
 }
 
+/* A selection, after the mask of the pairs that it may choose among. */
+static void emit_selection(Emit *e, int i)
+{
+    static const char *const queries[] =
+        {
+#define X(id, name) "BURST_SELECT_" #id,
+            BURST_SELECT_QUERIES(X)},
+                             *const keys[] = {BURST_SELECT_KEYS(X)},
+                             *const heads[] = {BURST_SELECT_HEADS(X)
+#undef X
+                             };
+    const Program *p = e->draft->program;
+    const Selection *s = &p->selections[i];
+    const int open = p->mask_count + i;
+    Program with = *p;
+    Mask *masks = NEW_ARRAY(e->arena, Mask, open + 1);
+    masks[open] = (Mask){.text = arena_printf(e->arena, "open to %s", s->text), .expr = s->open};
+    with.masks = masks;
+    mask_emit_c(&with, open, e->out);
+    text_printf(e->out,
+                "static const BurstSelection plan_selection%d = {\n    .top = %d,\n    .query = %s,\n"
+                "    .key = %s,\n    .heads = %s,\n    .block = %" PRId64 ",\n    .queries = %" PRId64 ",\n",
+                i, (int)s->top, queries[s->query], keys[s->key], heads[s->heads], s->block, s->queries);
+    text_printf(e->out,
+                "    .noncausal = %s,\n    .documents = %d,\n    .by_position = %s,\n"
+                "    .open = &plan_mask%d,\n};\n\n",
+                s->noncausal ? "true" : "false", s->documents, s->by_position ? "true" : "false", open);
+}
+
 /* For the host, which finds live pairs and transfers; a device's kernels have their own. */
 static void emit_host_masks(Emit *e)
 {
     const Program *p = e->draft->program;
+    for (int i = 0; i < p->selection_count; i++)
+        emit_selection(e, i);
     if (device(e))
         text_add(e->out, "/* The masks on the host, which finds live pairs and transfers; the kernels have "
                          "their own. */\n"

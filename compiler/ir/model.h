@@ -50,6 +50,7 @@ typedef struct Model {
     /* learned: one score per head that takes weight in each row and has no value (GPT-OSS, arXiv
      * 2508.10925) */
     bool sinks;
+    bool selects; /* masks of some layers have selections */
     bool tied, qkv_bias, qk_norm;
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: that of heads if head_dim is not given */
     Span rotary_span, latent_span, experts_span;
@@ -74,6 +75,9 @@ typedef struct Selection {
     const char *text; /* as written, with arguments: "sparse(16, 64)" */
     int64_t top, block, queries;
     int query, key, heads; /* BURST_SELECT_... */
+    int query_rows, key_rows; /* rows of head_dim that represent a tile, a block */
+    bool by_position; /* `documents` has positions in documents */
+    int for_each; /* 1: a list for each query head; 0: for each key head; -1: one */
     bool noncausal; /* blocks after a tile may be chosen */
     int documents; /* table of documents that `where` reads, counted from 1; 0: none */
     const Expr *where, *always; /* static: pairs that may be chosen; those that need not be */

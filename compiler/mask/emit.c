@@ -37,7 +37,10 @@ void mask_emit_c(const Program *p, int mask, Text *out)
     mask_emit_exact(p, mask, &row_spelling, out);
     text_printf(out, "static BURST_MAYBE_UNUSED const BurstMask plan_mask%d = {\n    .text = ", mask);
     mask_quote(p->masks[mask].text, out);
-    text_printf(out, ",\n    .tile = plan_mask%d_tile,\n    .row = plan_mask%d_row,\n};\n\n", mask, mask);
+    text_printf(out, ",\n    .tile = plan_mask%d_tile,\n    .row = plan_mask%d_row,\n", mask, mask);
+    if (p->masks[mask].selection)
+        text_printf(out, "    .selection = &plan_selection%d,\n", p->masks[mask].selection - 1);
+    text_add(out, "};\n\n");
 }
 
 void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *out)
@@ -241,10 +244,12 @@ static void put_difference(Emit *m, const Expr *left, const Expr *right, int64_t
 /* ---- comparisons and patterns: one line each ---- */
 static void put_tile_leaf(Emit *m, const Expr *e)
 {
+    m->uses_k = true;
     if (e->op == E_SELECTED) {
         text_add(m->out, "burst_selected(k)");
         return;
     }
+    m->uses_q = true;
     if (e->op == E_PATTERN) {
         const Pattern *p = e->pattern;
         text_printf(m->out, "burst_pattern_cover(plan_mask%d_pattern%d, %" PRId64 ", %" PRId64 ", ", m->mask,
@@ -389,10 +394,9 @@ static void put_function(Emit *m, const Expr *e)
     m->uses_q = m->uses_k = m->uses_table = false;
     text_add(&body, "");
     put_leaves(m, e);
-    const bool constant = m->leaves == 0;
     m->out = out;
-    put_unused(m, m->tile ? constant : !m->uses_q, "q");
-    put_unused(m, m->tile ? constant : !m->uses_k, "k");
+    put_unused(m, !m->uses_q, "q");
+    put_unused(m, !m->uses_k, "k");
     put_unused(m, loop && !m->uses_table, "t");
     text_add(out, loop ? "    for (int j = 0; j < n; j++) {\n" : "");
     text_add(out, body.at);

@@ -281,6 +281,9 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
     case OP_SCAN_PIECES_BACK:
         *name = "scan_scratch";
         return device ? 0 : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
+    case OP_SELECT:
+        *name = "select_scratch";
+        return select_scratch(t->program, &s->shape, s->choice.ranks, s->all_tokens);
     case OP_STATES:
     case OP_STATES_BACK:
         *name = "states_scratch";

@@ -95,6 +95,34 @@ const Partition *partition_shared(Arena *a, PartitionKind kind, int64_t block, i
     return p;
 }
 
+int64_t selection_unit(const Program *p)
+{
+    int64_t unit = 1;
+    for (int i = 0; i < p->selection_count; i++) {
+        const int64_t of[] = {p->selections[i].queries, p->selections[i].block};
+        for (int j = 0; j < countof(of); j++) {
+            int64_t more = unit;
+            while (more % of[j])
+                more += unit;
+            unit = more;
+        }
+    }
+    return unit;
+}
+
+bool partition_has_whole(const Partition *p, int64_t unit)
+{
+    bool whole = true;
+    for (int r = 0; r < p->ranks; r++)
+        for (int i = 0; i < p->of[r].npieces; i++) {
+            const Piece *x = &p->of[r].pieces[i];
+            const bool last = x->count == 1 && x->start + x->run == p->sequence;
+            whole &= x->start % unit == 0 && (last || x->run % unit == 0) &&
+                     (x->count == 1 || x->stride % unit == 0);
+        }
+    return whole;
+}
+
 const Partition *partition_make(Arena *a, PartitionKind kind, int64_t block, int64_t sequence, int ranks)
 {
     return partition_shared(a, kind, block, sequence, ranks, NULL);

@@ -29,6 +29,10 @@ int partition_most_runs(const Partition *p);
 int64_t partition_least_run(const Partition *p);
 /* Pieces of a sequence that a recurrent layer has on a rank, if ranks share it; 0: it has the whole. */
 int partition_scan_pieces(const Program *prog, const Partition *p);
+/* The tokens of whole tiles and blocks of all selections; and whether each rank's tokens are whole runs of so
+ * many, but for the sequence's end. */
+int64_t selection_unit(const Program *p);
+bool partition_has_whole(const Partition *p, int64_t unit);
 void print_partition(const Partition *p, Text *out);
 /* Emits C: `static int64_t plan_position(int chunk, int64_t i)` and `static int64_t plan_tokens(int chunk)`,
  * closed forms whose length does not depend on ranks or tokens. sequence: the expression for the tokens;

@@ -223,6 +223,39 @@ void op_write(Op *o, int value, int next, bool adds)
 
 /* ---- sizes ---- */
 
+int64_t select_tiles(const Program *p, const Selection *s)
+{
+    return (p->sequence + s->queries - 1) / s->queries;
+}
+
+int64_t select_words(const Shape *shape, const Selection *s)
+{
+    const int lists = s->for_each > 0 ? shape->rank.heads : shape->rank.kv_heads;
+    return s->top * (s->for_each < 0 ? 1 : lists);
+}
+
+int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens)
+{
+    int64_t most = 0;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *s = &p->selections[i];
+        const BurstSelectSizes n = {.tokens = tokens,
+                                    .sequence = p->sequence,
+                                    .ranks = ranks,
+                                    .block = s->block,
+                                    .queries = s->queries,
+                                    .key_words = (int64_t)shape->rank.kv_heads * s->key_rows *
+                                                 p->model.head_dim,
+                                    .query_words = (int64_t)shape->rank.heads * s->query_rows *
+                                                   p->model.head_dim,
+                                    .list_words = select_words(shape, s),
+                                    .top = s->top};
+        const int64_t bytes = burst_select_places(&n).bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 {
     switch (d) {

@@ -163,7 +163,8 @@ typedef enum WorkKind {
     WORK_EXCHANGE,
     WORK_ORTHOGONAL,
     WORK_EXPERTS,
-    WORK_SCAN
+    WORK_SCAN,
+    WORK_SELECT
 } WorkKind;
 typedef enum Stream {
     STREAM_COMPUTE,
@@ -176,7 +177,7 @@ typedef enum Stream {
 /* The form of an operation that several functions do. OTHER: LayerNorm, an activation but SwiGLU, a head
  * with bias or softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with the gradient
  * of lse. ROWS: of a chunk of tokens. LATENTS: travel as keys and values. PARTS: of rows whose mean of
- * squares is an operand. */
+ * squares is an operand. SELECTED: over the lists of chosen blocks. */
 enum {
     FORM_OTHER = 1,
     FORM_COLUMNS = 2,
@@ -184,7 +185,8 @@ enum {
     FORM_LSE = 8,
     FORM_ROWS = 16,
     FORM_LATENTS = 32,
-    FORM_PARTS = 64
+    FORM_PARTS = 64,
+    FORM_SELECTED = 128
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;
@@ -322,6 +324,11 @@ void step_queries(Step *s);
 /* In a program that infers, each layer's keys and values are kept, and the head has the next token in place
  * of the loss: see step/passes/infer.c. */
 void step_infer(Step *s);
+/* Of a selection: tiles of the sequence, words of a tile's lists; and the scratch in which ranks choose, for
+ * the largest selection. tokens: of the rank that has most. */
+int64_t select_tiles(const Program *p, const Selection *s);
+int64_t select_words(const Shape *shape, const Selection *s);
+int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens);
 int64_t step_cache_tokens(const Step *s); /* tokens of a rank's cache */
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);

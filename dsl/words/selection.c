@@ -45,6 +45,9 @@ bool selection_words(Checker *c, const Ast *ast, Selection *s)
     s->query = words_choice(c, score->args.first, queries, countof(queries), "the query of a tile");
     s->key = words_choice(c, score->args.first->next, keys, countof(keys), "the key of a block");
     s->heads = shared->args.n ? words_choice(c, shared, heads, countof(heads), "'for'") : BURST_SELECT_OF_KV;
+    s->query_rows = s->query == BURST_SELECT_PREVIOUS_MEAN ? 2 : 1;
+    s->key_rows = s->key == BURST_SELECT_LIMITS ? 2 : 1;
+    s->for_each = s->heads == BURST_SELECT_OF_HEAD ? 1 : -(s->heads == BURST_SELECT_OF_ALL);
     s->query_span = score->args.first->span;
     s->noncausal = mark->kind == A_NAME;
     s->queries = TILE;
@@ -151,7 +154,10 @@ int selection_of(Checker *c, const Expr *mask, Span at)
     }
     for (int i = 0; s && i < c->used_selections.n; i++)
         if (c->used_selections.at[i] == s) {
-            c->used_selections.at[i]->documents = documents_of(c, s->where);
+            Selection *used = c->used_selections.at[i];
+            used->documents = documents_of(c, s->where);
+            used->by_position = used->documents &&
+                                c->used_tables.at[used->documents - 1].kind == BURST_TABLE_POSITION;
             return i + 1;
         }
     return 0;

@@ -37,7 +37,11 @@ typedef struct BurstMask {
     int (*tile)(const BurstSide *q, const BurstSide *k);
     /* keep[j] = 1 if (q, k[j]) is unmasked, else 0; n <= BURST_TILE. */
     void (*row)(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep);
+#ifdef __cplusplus /* which warns of what is not initialised */
+    const struct BurstSelection *selection = nullptr;
+#else
     const struct BurstSelection *selection; /* that it uses; NULL: none */
+#endif
 } BurstMask;
 /* Positions of one chunk, and the side of every BURST_TILE tokens (the last tile may be shorter). */
 typedef struct BurstChunk {
@@ -118,12 +122,6 @@ static inline int burst_select_lists(int heads, int q_heads, int kv_heads)
     return heads == BURST_SELECT_OF_KV ? kv_heads : 1;
 }
 
-/* Bytes of burst_select_blocks' scratch: of each block its side and its number, of each that is kept its
- * score. */
-static inline int64_t burst_select_scratch(int64_t blocks, int top)
-{
-    return blocks * ((int64_t)sizeof(BurstSide) + 4) + 16 * (int64_t)top;
-}
 /* What represents this chunk's blocks, out[blocks][kv_heads][burst_select_width], and tiles,
  * out[tiles][q_heads][burst_select_query_width], in the order of its tokens. A chunk has whole blocks and
  * tiles, except at the sequence's end. */
@@ -133,7 +131,7 @@ void burst_select_queries(const BurstSelect *s, const BurstChunk *c, const float
 void burst_select_place(const BurstChunk *c, int64_t unit, int64_t words, const float *from, float *to);
 /* lists[tiles of the chunk][burst_select_lists][top]: numbers of blocks, rising, then -1. queries, keys: of
  * the whole sequence; of queries, only those of the chunk's tiles and of the tiles before these are read.
- * scratch: burst_select_scratch. */
+ * scratch: burst_select_scratch bytes (burst_model.h). */
 void burst_select_blocks(const BurstSelect *s, const BurstChunk *c, const float *queries, const float *keys,
                          void *scratch, int32_t *lists);
 bool burst_select_has(const int32_t *list, int top, int64_t block);

@@ -261,4 +261,44 @@ typedef struct BurstGatedNorm {
     double eps;
 } BurstGatedNorm;
 
+/* ---- selections (burst_attend.h) ---- */
+enum { BURST_SIDE_BYTES = 48 }; /* of a BurstSide */
+
+/* Bytes of burst_select_blocks' scratch: of each block its side and its number, of each that is kept its
+ * score. */
+static inline int64_t burst_select_scratch(int64_t blocks, int64_t top)
+{
+    return blocks * (BURST_SIDE_BYTES + 4) + 16 * top;
+}
+
+/* The scratch in which ranks choose together, in bytes from its begin: what represents a rank's blocks and
+ * tiles, and its lists, each also of all ranks, before and after they are placed in the sequence. words: of a
+ * block, of a tile, of a tile's lists; top: of a list. */
+typedef struct BurstSelectSizes {
+    int64_t tokens, sequence, ranks, block, queries, key_words, query_words, list_words, top;
+} BurstSelectSizes;
+typedef struct BurstSelectPlaces {
+    int64_t own, parts, keys, tiles, work, bytes;
+    int64_t own_words; /* that a rank sends at most */
+} BurstSelectPlaces;
+
+static inline BurstSelectPlaces burst_select_places(const BurstSelectSizes *s)
+{
+    const int64_t blocks = (s->sequence + s->block - 1) / s->block,
+                  tiles = (s->sequence + s->queries - 1) / s->queries,
+                  own_blocks = (s->tokens + s->block - 1) / s->block,
+                  own_tiles = (s->tokens + s->queries - 1) / s->queries, own_keys = own_blocks * s->key_words,
+                  own_queries = own_tiles * s->query_words, own_lists = own_tiles * s->list_words;
+    BurstSelectPlaces p;
+    p.own = 0;
+    p.own_words = own_keys > own_queries ? own_keys : own_queries;
+    p.own_words = p.own_words > own_lists ? p.own_words : own_lists;
+    p.parts = 4 * p.own_words;
+    p.keys = p.parts + 4 * p.own_words * s->ranks;
+    p.tiles = p.keys + 4 * blocks * s->key_words;
+    p.work = (p.tiles + 4 * tiles * s->query_words + 63) / 64 * 64;
+    p.bytes = p.work + burst_select_scratch(blocks, s->top);
+    return p;
+}
+
 #endif

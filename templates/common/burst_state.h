@@ -39,6 +39,9 @@
     BurstChunk chunk[PLAN_GROUP], key[PLAN_KEYS]; /* of queries; of keys */
     BurstLive live[PLAN_MASKS][2]; /* forward, backward: the operations that the mask leaves */
     int mask;                      /* of the running attention */
+#ifdef PLAN_SELECTIONS
+    const int32_t *chosen; /* the lists of its tiles */
+#endif
     PlanSlot home[BURST_TENSORS];
     PlanSlot piece[BURST_TENSORS][PLAN_PIECES]; /* of the rank's own chunk, except the first */
     PlanSlot *held[BURST_TENSORS][PLAN_KEYS]; /* the slot of a chunk, or of this rank's partial sum of it */

@@ -45,9 +45,12 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 }
 #endif
 
+#ifdef PLAN_SELECTIONS
+#include "burst_select_host.h"
+#endif
 #ifdef PLAN_QUERY_CHUNKS
 #include "burst_queries.h"
-#elif defined PLAN_LATENTS
+#elif defined PLAN_LATENTS || defined PLAN_SELECTIONS
 #include "burst_not_alone.h"
 #elif !defined PLAN_INFER
 /* ---- attention alone, for tests and benchmarks ---- */

@@ -257,6 +257,12 @@ static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
     a.softcap = PLAN_SOFTCAP;
     a.mask = plan_masks[s->mask];
     a.tables = s->tables;
+#ifdef PLAN_SELECTIONS
+    if (a.mask->selection) {
+        a.chosen = s->chosen;
+        a.chosen_lists = burst_select_lists(a.mask->selection->heads, PLAN_HEADS, PLAN_KV_HEADS);
+    }
+#endif
     a.q = qs->part[0];
     plan_pair_keys(s, kv, &a);
     a.scratch = s->buffer.attend_scratch;

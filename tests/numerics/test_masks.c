@@ -81,6 +81,28 @@ const TestMask test_masks[] = {ALL_MASKS(X)};
 #undef X
 const int test_mask_count = sizeof test_masks / sizeof *test_masks;
 
+/* ---- selections, of training/run_selections.py ---- */
+static bool keep_true(int64_t q, int64_t k, const int32_t *doc) { return (void)q, (void)k, (void)doc, true; }
+static bool always_own(int64_t q, int64_t k) { return q / 128 == k / 128; }
+static bool always_near(int64_t q, int64_t k) { return (q - k >= 0 && q - k < 192) || k < 4; }
+static bool always_none(int64_t q, int64_t k) { return (void)q, (void)k, false; }
+static const TestMask selections[] = {
+    {"first", false, keep_causal,
+     &(const Select64){2, SELECT64_FIRST_QUERY, SELECT64_MEAN_KEY, SELECT64_OF_HEAD, 32,
+                       .always = always_own}},
+    {"limits", false, keep_causal,
+     &(const Select64){1, SELECT64_FIRST_QUERY, SELECT64_LIMITS, SELECT64_OF_KV, 64, .always = always_own}},
+    {"previous", false, keep_causal,
+     &(const Select64){3, SELECT64_PREVIOUS_MEAN, SELECT64_FIRST_KEY, SELECT64_OF_ALL, 48,
+                       .always = always_near}},
+    {"documents", true, keep_document,
+     &(const Select64){2, SELECT64_PREVIOUS_MEAN, SELECT64_MEAN_KEY, SELECT64_OF_HEAD, 32, .documents = true,
+                       .always = always_own}},
+    {"both", false, keep_true,
+     &(const Select64){5, SELECT64_OWN_MEAN, SELECT64_MEAN_KEY, SELECT64_OF_KV, 64, .noncausal = true,
+                       .always = always_none}},
+};
+
 bool mask_view_keep(int64_t q, int64_t k, const void *view)
 {
     const MaskView *v = view;
@@ -92,6 +114,9 @@ const TestMask *test_mask_named(const char *text)
     for (int i = 0; i < test_mask_count; i++)
         if (strcmp(test_masks[i].text, text) == 0)
             return &test_masks[i];
+    for (size_t i = 0; i < sizeof selections / sizeof *selections; i++)
+        if (strcmp(selections[i].text, text) == 0)
+            return &selections[i];
     fprintf(stderr, "no test mask is written '%s'\n", text);
     return NULL;
 }

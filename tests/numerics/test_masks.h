@@ -8,6 +8,7 @@ typedef struct TestMask {
     const char *text; /* in a model file */
     bool documents;   /* reads doc */
     bool (*keep)(int64_t q, int64_t k, const int32_t *doc);
+    const Select64 *select; /* narrows it; NULL: no selection */
 } TestMask;
 extern const TestMask test_masks[];
 extern const int test_mask_count;

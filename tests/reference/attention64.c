@@ -43,13 +43,13 @@ static double score_of(const Attention64 *a, const double *q, const double *k, d
 
 /* p[n] = the softmax of row i of head h over the kept keys and the head's sink, 0 elsewhere; the row's
  * lse, with the sink, comes back. */
-static double probabilities(const Attention64 *a, int h, int64_t i, double *p)
+static double probabilities(const Attention64 *a, const uint8_t *chosen, int h, int64_t i, double *p)
 {
     int d = a->head_dim, hk = h / (a->heads / a->kv_heads);
     const double *q = a->q + (h * a->n + i) * d, *k = a->k + hk * a->n * d;
     double max = a->sink ? a->sink[h] : -INFINITY, sum = 0, slope;
     for (int64_t j = 0; j < a->n; j++) {
-        p[j] = a->mask.keep(i, j, a->mask.ctx) ? score_of(a, q, k + j * d, &slope) : -INFINITY;
+        p[j] = select64_keeps(a, chosen, h, i, j) ? score_of(a, q, k + j * d, &slope) : -INFINITY;
         max = p[j] > max ? p[j] : max;
     }
     if (max == -INFINITY) {
@@ -70,10 +70,11 @@ static void weigh_values(const Attention64 *a, const double *values, double *o, 
 {
     int d = value_dim(a);
     double *p = new64(a->n);
+    uint8_t *chosen = select64(a);
     for (int h = 0; h < a->heads; h++) {
         const double *v = values + h / (a->heads / a->kv_heads) * a->n * d;
         for (int64_t i = 0; i < a->n; i++) {
-            double row_lse = probabilities(a, h, i, p), *row = o + (h * a->n + i) * d;
+            double row_lse = probabilities(a, chosen, h, i, p), *row = o + (h * a->n + i) * d;
             if (lse)
                 lse[h * a->n + i] = row_lse;
             memset(row, 0, sizeof(double) * (size_t)d);
@@ -82,7 +83,7 @@ static void weigh_values(const Attention64 *a, const double *values, double *o, 
                     add_scaled(row, p[j], v + j * d, d);
         }
     }
-    free(p);
+    free(p), free(chosen);
 }
 
 void attention64_forward(const Attention64 *a, double *o, double *lse)
@@ -119,15 +120,16 @@ static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t 
 static void backward(const Attention64 *a, const Factors *f, double *dq, double *dk, double *dv)
 {
     double *p = new64(a->n);
+    uint8_t *chosen = select64(a);
     for (int h = 0; h < a->heads; h++)
         for (int64_t i = 0; i < a->n; i++) {
-            const double lse = probabilities(a, h, i, p);
+            const double lse = probabilities(a, chosen, h, i, p);
             const int64_t row = (h * a->n + i) * value_dim(a);
             backward_row(a, f, h, i, p, dq, dk, dv);
             if (a->d_sink)
                 a->d_sink[h] -= exp(a->sink[h] - lse) * dot(f->d_o + row, f->o + row, value_dim(a));
         }
-    free(p);
+    free(p), free(chosen);
 }
 
 void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk,

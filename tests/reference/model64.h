@@ -16,7 +16,23 @@
 
 /* Whether query position q may see key position k. */
 typedef bool (*Keep64)(int64_t q, int64_t k, const void *ctx);
-typedef struct Mask64 { Keep64 keep; const void *ctx; } Mask64;
+/* Blocks of keys that tiles of 128 queries choose; `always` need not be chosen. */
+enum { SELECT64_FIRST_QUERY, SELECT64_PREVIOUS_MEAN, SELECT64_OWN_MEAN };
+enum { SELECT64_MEAN_KEY, SELECT64_LIMITS, SELECT64_FIRST_KEY };
+enum { SELECT64_OF_HEAD, SELECT64_OF_KV, SELECT64_OF_ALL };
+typedef struct Select64 {
+    int top, query, key, heads;
+    int64_t block;
+    bool noncausal, documents;
+    bool (*always)(int64_t q, int64_t k);
+} Select64;
+/* With a selection `keep` is what it may choose among; doc: numbers of documents. */
+typedef struct Mask64 {
+    Keep64 keep;
+    const void *ctx;
+    const Select64 *select;
+    const int32_t *doc;
+} Mask64;
 
 /* Zeroed memory of count doubles; never NULL. Free with free(). */
 double *new64(int64_t count);
@@ -33,6 +49,9 @@ typedef struct Attention64 {
     double *d_sink;      /* [H] backward adds to it; NULL: it does not */
     int value_dim;       /* e: of v, o and their gradients; 0: d */
 } Attention64;
+/* select64.c: [H][tiles][blocks] 1: chosen; NULL without a selection. */
+uint8_t *select64(const Attention64 *a);
+bool select64_keeps(const Attention64 *a, const uint8_t *chosen, int h, int64_t q, int64_t k);
 /* o [H][n][e] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
 void attention64_forward(const Attention64 *a, double *o, double *lse);
 /* dq [H][n][d], dk [Hk][n][d], dv [Hk][n][e] are added to; o is what forward gave. */

@@ -70,7 +70,7 @@ static double sequence_loss(const Twin *t, const Options *o, const Sequence *s, 
     MaskView view[p->layers];
     for (int layer = 0; layer < p->layers; layer++) {
         view[layer] = (MaskView){o->mask[layer], s->doc};
-        mask[layer] = (Mask64){mask_view_keep, &view[layer]};
+        mask[layer] = (Mask64){mask_view_keep, &view[layer], view[layer].mask->select, view[layer].doc};
     }
     Batch64 b = {p->sequence, s->token, s->label, s->weight, mask};
     return model64_sequence(&t->x.shape, t->w, &b, scale, t->grad);

@@ -154,7 +154,7 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
         fill_sequence(x->p->sequence, x->p->vocab, (uint64_t)i, &s);
         for (int layer = 0; layer < x->p->layers; layer++) {
             view[layer] = (MaskView){o->mask[layer], s.doc};
-            mask[layer] = (Mask64){mask_view_keep, &view[layer]};
+            mask[layer] = (Mask64){mask_view_keep, &view[layer], view[layer].mask->select, view[layer].doc};
         }
         for (int64_t t = 0; o->spoil && t < x->p->sequence; t++)
             if (s.label[t] < 0) {

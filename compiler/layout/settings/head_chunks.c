@@ -45,6 +45,8 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->head_chunks < 2)
         return NULL;
+    if (p->model.selects)
+        return "`head chunks` cannot be combined with a selection; use `head chunks 1`";
     if (p->model.layer.qk_norm_all)
         return "`qk_norm all` reads all heads of a token at once; remove `head chunks`";
     if (saving_why_no_chunks(c, true))

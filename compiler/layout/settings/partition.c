@@ -5,7 +5,8 @@
 static int64_t block_of(const Program *p, int ranks)
 {
     const bool given = p->layout.block.given && p->layout.partition.value == PART_BLOCKS;
-    const int64_t block = given ? p->layout.block.value : (int64_t)BURST_TILE * ranks;
+    const int64_t unit = selection_unit(p), least = unit > BURST_TILE ? unit : BURST_TILE;
+    const int64_t block = given ? p->layout.block.value : least * ranks;
     return block < p->sequence ? block : p->sequence;
 }
 
@@ -136,11 +137,38 @@ static const char *idle(Arena *a, const Program *p, const Choice *c)
     return c->ranks == 1 && p->layout.partition.value != PART_CONTIGUOUS ? idle_on_one_rank : NULL;
 }
 
+/* Selections need whole tiles and blocks on each rank. */
+static const char *tiles_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    if (!p->model.selects || c->ranks == 1)
+        return NULL;
+    if (c->partition == PART_STRIPED || c->partition == PART_BALANCED) /* that deals tiles of 64 */
+        return arena_printf(a, "partition %s cuts the tiles of a selection; use zigzag, contiguous or blocks",
+                            partition_names[c->partition]);
+    const int64_t unit = selection_unit(p);
+    const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
+    if (partition_has_whole(part, unit))
+        return NULL;
+    const int64_t ranks = c->ranks * (c->partition == PART_ZIGZAG ? 2 : 1);
+    if (c->partition == PART_BLOCKS)
+        return arena_printf(
+            a,
+            "selections need whole tiles of %lld tokens on each rank, which partition %s over %d "
+            "ranks cuts; use zigzag or contiguous, or blocks of a multiple of %lld tokens",
+            (long long)unit, partition_text(a, c->partition, c->block), c->ranks,
+            (long long)(unit * c->ranks));
+    return arena_printf(
+        a,
+        "selections need whole tiles of %lld tokens on each rank, which partition %s over %d ranks "
+        "cuts; use a sequence of a multiple of %lld tokens, or another partition",
+        (long long)unit, partition_text(a, c->partition, c->block), c->ranks, (long long)(unit * ranks));
+}
+
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
-    const char *scan = why_not_scan(a, p, c);
-    if (scan || c->partition != PART_BALANCED)
-        return scan;
+    const char *scan = why_not_scan(a, p, c), *tiles = scan ? scan : tiles_why_not(a, p, c);
+    if (tiles || c->partition != PART_BALANCED)
+        return tiles;
     const char *text = why_not_balanced(a, p, c);
     if (text)
         return text;

@@ -35,8 +35,10 @@ static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys"
 
 /* Why attention cannot run over chunks of queries; %1$s: chunked_word. A schedule runs once for each chunk,
  * so queries and their sums must not travel. */
-static const char *queries_why_not(const Choice *c)
+static const char *queries_why_not(const Program *p, const Choice *c)
 {
+    if (p->model.selects)
+        return "`token chunks` with `%1$s` cannot be combined with a selection; remove `%1$s`";
     if (choice_by_heads(c, false) != choice_by_heads(c, true))
         return "`token chunks` with `%1$s` requires that both directions of the schedule exchange heads or "
                "neither does; use a schedule such as usp or ring, or remove `%1$s`";
@@ -54,8 +56,7 @@ static const char *queries_why_not(const Choice *c)
 
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
-    (void)p;
-    const char *why = choice_chunks_queries(c) ? queries_why_not(c) : NULL;
+    const char *why = choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
     return why ? arena_printf(a, why, chunked_word(c)) : NULL;
 }
 
@@ -74,19 +75,18 @@ static bool take(const Program *p, Choice *c, int n)
     c->chunk_queries = p->layout.chunk_queries || (other_from && n >= other_from);
     c->chunk_keys = p->layout.chunk_keys || keys;
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
-    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(c);
+    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
 }
 
 /* Without attention, then with it, then with keys. */
 static bool other(const Program *p, Choice *c, int n)
 {
-    (void)p;
     const int chunked = OTHERS - 1, more = n - OTHERS;
     c->chunk_queries = more >= 0;
     c->chunk_keys = more >= chunked;
     c->token_chunks = 1 << (more < 0 ? n : more % chunked + 1);
     c->ffn_chunks = n ? 1 : c->ffn_chunks;
-    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(c) : true;
+    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(p, c) : true;
 }
 
 static const char *text(Arena *a, const Choice *c)

@@ -26,6 +26,8 @@ static const char *latents_why_not(const Program *p, const Choice *c)
         return "`travel latents` cannot be combined with a schedule that has `pieces`; use a schedule such "
                "as "
                "ring, or `travel keys`";
+    if (p->model.selects)
+        return "`travel latents` cannot be combined with a selection, which reads keys; use `travel keys`";
     if (c->head_chunks > 1)
         return "`travel latents` cannot be combined with `head chunks`; use `head chunks 1` or `travel keys`";
     if (choice_chunks_queries(c))

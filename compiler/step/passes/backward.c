@@ -54,6 +54,8 @@ static Operand rule_operand(Backward *b, const Op *forward, const char *word)
     const Operand x = name[0] == 'x' ? forward->read[name[1] - '0'] : forward->write[name[1] - '0'];
     if (x.value < 0)
         return x;
+    if (gradient && b->step->values.at[x.value].element == EL_INT)
+        return (Operand){-1, 0}; /* numbers have none */
     if (gradient && name[0] == 'y' && b->step->values.at[x.value].gradient < 0)
         return (Operand){-1, 0}; /* its gradient is not needed */
     return gradient ? (Operand){gradient_of(b->step, x.value), 0} : x;
@@ -176,12 +178,14 @@ static bool comes_last(const Backward *b, const Op *o)
     return two && others;
 }
 
-/* Whether backward of all readers of its outputs is done. */
+/* Whether backward of all readers of its outputs is done. A choice of blocks has none, so that gradients are
+ * added up in the order that they have without one. */
 static bool reads_undone(const Backward *b, const Op *o)
 {
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         for (int j = 0; j < b->from->ops.n; j++)
-            if (!b->done[j] && reads(&b->from->ops.at[j], o->write[i]))
+            if (!b->done[j] && b->from->ops.at[j].kind != OP_SELECT &&
+                reads(&b->from->ops.at[j], o->write[i]))
                 return false;
     return true;
 }

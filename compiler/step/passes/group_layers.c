@@ -17,8 +17,11 @@ static bool is_copy(const Step *s, const Op *o)
     return (k == OP_STAGE || k == OP_FETCH) && copied_group(s, o) > 1;
 }
 
-/* Which experts tokens choose is saved of every layer, and never chosen anew. */
-static bool is_choice(const Op *o) { return o->kind == OP_LOGITS || o->kind == OP_CHOOSE; }
+/* Which experts tokens choose, and blocks tiles do, is saved of every layer, and never chosen anew. */
+static bool is_choice(const Op *o)
+{
+    return o->kind == OP_LOGITS || o->kind == OP_CHOOSE || o->kind == OP_SELECT;
+}
 
 /* NULL: inputs stay on the device. */
 static const Op *fetch_in(const Step *s, const Block *b)

@@ -49,6 +49,7 @@ static bool no_conv_bias(const Model *m) { return scans(m) && !m->scan_bias; }
 static bool skips(const Model *m) { return scans(m) && m->scan_skip; }
 static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
 static bool attends(const Model *m) { return !scans(m); }
+static bool selects(const Model *m) { return attends(m) && m->selects; }
 static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
 static bool query_latent(const Model *m) { return m->query_latent > 0; }
@@ -306,6 +307,7 @@ static const PartValue part_values[] = {
     {attends, {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true}},
     {attends, {.name = "v_flat", .dim = {DIM_TOKENS, DIM_VALUE}}},
     {attends, {.name = "v", .dim = {DIM_TOKENS, DIM_VALUE}, .by_heads = true}},
+    {selects, {.name = "selected", .dim = {DIM_ONE}, .element = EL_INT, .kept = true}},
     {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
     {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
@@ -405,7 +407,8 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight", .part = no_latent},
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL, .part = attends},
-    {OP_ATTENTION, {"q", "k", "v"}, {"o", "lse"}, NULL, .part = attends},
+    {OP_SELECT, {"q", "k"}, {"selected"}, NULL, .part = selects},
+    {OP_ATTENTION, {"q", "k", "v", "selected"}, {"o", "lse"}, NULL, .part = attends},
     {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = sinks},
     {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL, .part = attends},
     {OP_GATE_ELEMENTS, {"o_flat", "attn_gate"}, {"o_gated"}, NULL, .part = attention_gate},
@@ -639,6 +642,19 @@ static bool layers_have(const Model *m, Part *part)
     return has;
 }
 
+/* Lists of all tiles of the sequence, as long as the longest of any mask. */
+static int64_t selected_bytes(const Step *s)
+{
+    const Program *p = s->program;
+    int64_t most = 0;
+    for (int i = 0; i < p->selection_count; i++) {
+        const int64_t bytes = select_tiles(p, &p->selections[i]) *
+                              select_words(&s->shape, &p->selections[i]) * 4;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static void add_part_values(Step *s, const PartValue *v, int n)
 {
     for (int i = 0; i < n; i++)
@@ -696,6 +712,8 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
         add_values(s, &part_end_values[i].value, has_part(&p->model, part_end_values[i].part), false);
     add_part_values(s, first_values, countof(first_values));
     add_part_values(s, part_values, countof(part_values));
+    if (step_value(s, "selected") >= 0)
+        s->values.at[step_value(s, "selected")].bytes = selected_bytes(s);
     add_rows(s, &p->model, BLOCK_EMBED, embed_rows, countof(embed_rows));
     for (int k = 0; k < model_kinds(&p->model); k++) {
         const Model of_kind = model_with_kind(&p->model, k);

@@ -72,6 +72,9 @@ static void add_target_scratch(Step *s)
     add_scratch(s, "halo_scratch", DIM_ONE,
                 pieces ? (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns * 4 : 0,
                 KINDS(OP_HALO, OP_HALO_BACK));
+    add_scratch(s, "select_scratch", DIM_ONE,
+                m->selects ? select_scratch(s->program, &s->shape, s->choice.ranks, s->all_tokens) : 0,
+                KINDS(OP_SELECT));
     add_scratch(s, "embed_scratch", DIM_ONE, device ? 0 : burst_embed_ints(s->tokens) * 4,
                 KINDS(OP_EMBED_BACK));
 }

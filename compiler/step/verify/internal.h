@@ -20,6 +20,7 @@ typedef struct Made {
     int block, unit, weights; /* the unit of its block; the unit whose weights it reads */
     const UnitTensor *tensor;
     int ins, from[INS], output[INS];
+    bool chosen[INS]; /* inputs that are numbers of chosen blocks, without gradients */
     uint64_t x[INS], y[OUTS], g[OUTS];
 } Made;
 

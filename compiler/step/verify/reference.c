@@ -12,6 +12,7 @@ static const Rule rules[] = {
     {.of = OP_ROPE, .kind = OP_ROPE, .read = "x0", .write = "y0"},
     {.of = OP_LAYOUT, .kind = OP_LAYOUT, .read = "x0", .write = "y0"},
     {.of = OP_JOIN, .kind = OP_JOIN, .read = "x0x1", .write = "y0"},
+    {.of = OP_SELECT, .kind = OP_SELECT, .read = "x0x1", .write = "y0"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2x3", .write = "y0y1", .weight = true},
     {.of = OP_CACHE, .kind = OP_CACHE, .read = "x0x1", .write = "y0y1"},
     {.of = OP_NEXT, .kind = OP_NEXT, .read = "x0", .write = "", .weight = true},
@@ -276,9 +277,12 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
-        /* kept rows need no gradient, and a scan's backward has that of the states that it begins with */
-        const bool none = o->kind == OP_KEEP || o->kind == OP_STATES;
+        /* kept rows need no gradient, nor numbers of blocks, and a scan's backward has that of the states
+         * that it begins with */
+        const bool chosen = d->there && m->made.at[d->made].op->kind == OP_SELECT,
+                   none = o->kind == OP_KEEP || o->kind == OP_STATES || o->kind == OP_SELECT || chosen;
         x.from[x.ins] = k == VALUE_ACTIVATION && d->there && !none ? d->made : -1;
+        x.chosen[x.ins] = chosen;
         x.output[x.ins] = d->output;
         x.x[x.ins] = !d->there ? input_number(m, o->read[i].value) : m->made.at[d->made].y[d->output];
         all = mix(all, x.x[x.ins++]);

@@ -149,7 +149,8 @@ static void go_under(Machine *m, const Doing *d)
 static bool absent(const Made *x, const char *word)
 {
     const int n = word[1] - '0';
-    return ((word[0] == 'x' || word[0] == 'd') && n >= x->ins) || (word[0] == 'g' && n > 0 && !x->g[n]);
+    return ((word[0] == 'x' || word[0] == 'd') && n >= x->ins) || (word[0] == 'd' && x->chosen[n]) ||
+           (word[0] == 'g' && n > 0 && !x->g[n]);
 }
 
 /* The number of correct operands; *bad: the first wrong one, countof a rule's operands if there are too
@@ -248,6 +249,8 @@ static void run_rule(Machine *m, Doing *d, const Rule *r)
     Record out[OP_WRITES];
     if (x)
         check_weight(m, d, r, x);
+    if (d->at->op->kind == OP_SELECT && d->at->op->again)
+        reject(m, STEP_VALUES, "it chooses blocks anew, which forward has chosen");
     if (d->at->op->kind == OP_CHOOSE && d->at->op->again) /* rounding may put close scores in another order */
         reject(m, STEP_VALUES, "it chooses experts anew, which forward has chosen");
     for (int i = 0; i < d->writes && !m->failed; i++) {

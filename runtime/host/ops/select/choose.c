@@ -1,5 +1,6 @@
 /* choose.c: scores of blocks, in float64 from what represents them in fp32, and the lists of chosen blocks.
  */
+#include "burst_model.h"
 #include "host/ops/select/select.h"
 
 #include <math.h>
@@ -160,6 +161,9 @@ static const float *query_of(const BurstSelect *s, const float *queries, int64_t
         return own;
     return own - s->q_heads * width + s->head_dim;
 }
+
+_Static_assert(sizeof(BurstSide) == BURST_SIDE_BYTES && sizeof(Scored) == 16,
+               "the compiler sizes scratch for what is kept in it");
 
 void burst_select_blocks(const BurstSelect *s, const BurstChunk *c, const float *queries, const float *keys,
                          void *scratch, int32_t *lists)

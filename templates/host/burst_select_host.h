@@ -1,0 +1,105 @@
+/* burst_select_host.h: tiles of queries choose blocks of keys, on the host. Each rank represents its own
+ * tiles and blocks, and chooses for its own tiles; the ranks of a sequence send each other what they have
+ * made, so that all have the lists of all tiles, whichever rank attends them. */
+#ifndef BURST_SELECT_HOST_H
+#define BURST_SELECT_HOST_H
+
+/* Sends `words` of each rank's own to all ranks: parts [ranks][words], of which each rank has as many as its
+ * chunk. No other transfer of the plan is under way. */
+static inline int plan_share_words(BurstCtx *c, PlanState *s, const float *own, int64_t words, float *parts)
+{
+    BurstReq sent[PLAN_GROUP] = {{0}}, received[PLAN_GROUP] = {{0}};
+    const size_t bytes = (size_t)words * sizeof *own;
+    for (int i = 1; i < PLAN_GROUP; i++) {
+        const int to = (s->me + i) % PLAN_GROUP, from = (s->me + PLAN_GROUP - i) % PLAN_GROUP;
+        BURST_TRY(burst_send(c, 0, plan_peer(s, to), own, bytes, &sent[to]));
+        BURST_TRY(burst_recv(c, 0, plan_peer(s, from), parts + from * words, bytes, &received[from]));
+    }
+    memcpy(parts + s->me * words, own, bytes);
+    for (int i = 0; i < PLAN_GROUP; i++)
+        BURST_TRY(burst_wait(c, &received[i]));
+    for (int i = 0; i < PLAN_GROUP; i++)
+        BURST_TRY(burst_wait(c, &sent[i]));
+    return BURST_OK;
+}
+
+/* The most units of a rank's tokens. */
+static inline int64_t plan_most_units(int64_t unit) { return (PLAN_TOKENS + unit - 1) / unit; }
+
+/* Sends each rank's own units, `words` each, and places them where they are in the sequence. */
+static inline int plan_share_units(BurstCtx *c, PlanState *s, int64_t unit, int64_t words, const float *own,
+                                   float *parts, float *all)
+{
+    const int64_t most = plan_most_units(unit) * words;
+    BURST_TRY(plan_share_words(c, s, own, most, parts));
+    for (int r = 0; r < PLAN_GROUP; r++)
+        burst_select_place(&s->chunk[r], unit, words, parts + r * most, all);
+    return BURST_OK;
+}
+
+/* lists [tiles of the sequence][lists of a tile][top] of the mask's selection, if it has one. */
+static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
+                              int32_t *lists, char *scratch)
+{
+    const BurstSelection *how = plan_masks[mask]->selection;
+    const BurstChunk *chunk = &s->chunk[s->me];
+    if (!how)
+        return BURST_OK;
+    const BurstSelect x = {.how = how,
+                           .q_heads = PLAN_HEADS,
+                           .kv_heads = PLAN_KV_HEADS,
+                           .head_dim = PLAN_HEAD_DIM,
+                           .sequence = PLAN_SEQUENCE,
+                           .tables = s->tables,
+                           .table_count = PLAN_TABLES};
+    const BurstSelectSizes n = {.tokens = PLAN_TOKENS,
+                                .sequence = PLAN_SEQUENCE,
+                                .ranks = PLAN_GROUP,
+                                .block = how->block,
+                                .queries = how->queries,
+                                .key_words = PLAN_KV_HEADS * burst_select_width(how->key, PLAN_HEAD_DIM),
+                                .query_words = PLAN_HEADS *
+                                               burst_select_query_width(how->query, PLAN_HEAD_DIM),
+                                .list_words = burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS) *
+                                              how->top,
+                                .top = how->top};
+    const BurstSelectPlaces at = burst_select_places(&n);
+    float *own = (float *)(void *)(scratch + at.own), *parts = (float *)(void *)(scratch + at.parts),
+          *keys = (float *)(void *)(scratch + at.keys), *tiles = (float *)(void *)(scratch + at.tiles);
+    burst_doing(c, "choosing blocks");
+    burst_select_keys(&x, chunk, k, own);
+    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, keys));
+    burst_select_queries(&x, chunk, q, own);
+    BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, tiles));
+    burst_select_blocks(&x, chunk, tiles, keys, scratch + at.work, (int32_t *)(void *)own);
+#ifdef PLAN_CHECKED
+    if (burst_select_check(&x, chunk, (int32_t *)(void *)own))
+        return burst_fail(c, BURST_E_PLAN, "rank %d chose a block that its selection may not choose",
+                          burst_rank(c));
+#endif
+    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, (float *)(void *)lists));
+#ifdef PLAN_SEE_CHOSEN /* of tests */
+    PLAN_SEE_CHOSEN(how, (PLAN_SEQUENCE + how->queries - 1) / how->queries, n.list_words, lists);
+#endif
+    return BURST_OK;
+}
+
+/* plan_attention over the lists. */
+static inline int plan_attention_selected(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
+                                          const float *v, const int32_t *lists, float *o, float *lse)
+{
+    s->chosen = lists;
+    return plan_attention(c, s, mask, q, k, v, o, lse);
+}
+
+/* plan_attention_back over the lists of forward. */
+static inline int plan_attention_back_selected(BurstCtx *c, PlanState *s, int mask, const float *q,
+                                               const float *k, const float *v, const float *lse,
+                                               const float *d_o, const float *delta, const int32_t *lists,
+                                               float *dq, float *dk, float *dv)
+{
+    s->chosen = lists;
+    return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
+}
+
+#endif

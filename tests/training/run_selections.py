@@ -1,0 +1,147 @@
+"""Selections in whole models: blocks of keys that tiles of queries choose.
+
+    python3 run_selections.py --toolchain toolchain.json --gradients OBJECT ... --leak OBJECT ... [--only REGEX]
+
+Gradients of every weight against the float64 oracle, which chooses by itself (reference/select64.c). With as many blocks
+as there are, losses and gradient norms of training are those of the mask without a selection, bit for bit. A token
+changes no list and no loss before itself; all ranks, on however many, have the same lists. Programs are compiled with
+PLAN_CHECKED: each list holds what it may, once, rising.
+"""
+import pathlib
+import re
+import sys
+import typing
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import emitted  # noqa: E402
+import runner  # noqa: E402
+from runner import require, run  # noqa: E402
+
+SELECTIONS = """
+select first = top 2 of k / 32 by dot(first Q, mean K) for each head per 128 queries where causal always q / 128 == k / 128;
+select limits = top 1 of k / 64 by dot(first Q, minmax K) for kv_head per 128 queries where causal always q / 128 == k / 128;
+select previous = top 3 of k / 48 by dot(previous mean Q, first K) for all heads per 128 queries
+  where causal always q - k >= 0 and q - k < 192 or k < 4;
+select documents = top 2 of k / 32 by dot(previous mean Q, mean K) for each head per 128 queries
+  where document always q / 128 == k / 128;
+select both = top 5 of k / 64 by dot(mean Q, mean K) noncausal for kv_head per 128 queries where true;
+select most = top 64 of k / 32 by dot(first Q, mean K) for each head per 128 queries
+  where causal and (q - k < 300 or k < 40) always q / 128 == k / 128;
+mask dense = causal and (q - k < 300 or k < 40);
+mask narrow = most and q - k < 200;
+mask narrow_dense = causal and q - k < 200;
+"""
+SEE = """#include "burst_attend.h"
+void see_chosen(const BurstSelection *how, int64_t tiles, int64_t words, const int32_t *lists);
+#define PLAN_SEE_CHOSEN see_chosen
+"""
+
+
+class Point(typing.NamedTuple):
+    masks: tuple
+    lanes: int = 1
+    layout: str = ""
+    sequence: int = 512
+    more: str = ""  # of the model
+    data: int = 1
+
+
+GRADIENTS = {
+    "one": Point(("first", "limits")),
+    "mixed": Point(("causal", "first", "documents"), 2, "schedule gather; partition contiguous;"),
+    "limits": Point(("limits", "documents"), 4, "schedule ulysses; partition contiguous;", more="qk_norm yes; "),
+    "previous": Point(("previous", "first"), 2, "schedule gather; partition contiguous; recompute full;", 768),
+    "both": Point(("both", "first"), 2, "schedule ring; travel keys; partition zigzag; recompute selective;"),
+    "queries": Point(("documents", "previous"), 2, "schedule ring; travel queries; partition contiguous;", 768),
+    "groups": Point(("first", "limits", "documents", "first"), 2, "schedule gather; partition zigzag; recompute full(2);"),
+    "data": Point(("documents", "first"), 4, "schedule gather; partition contiguous; weights zero1; token chunks 3;", data=2),
+    "short": Point(("first", "both"), 1, "", 300),
+    "offload": Point(("documents", "limits"), 2, "schedule gather; partition zigzag; offload activations; recompute save(q, k, o, lse);"),
+    "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
+}
+ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),
+         "ulysses": Point((), 4, "schedule ulysses; partition contiguous; recompute full;")}
+SCORES = ("first", "limits", "documents", "previous")
+RANKS = (1, 2, 4)
+
+
+def model(p, train):
+    layers = "".join(f"layers {i}: {mask}; " for i, mask in enumerate(p.masks[1:], 1))
+    return f"""import "masks";
+model test {{ layers {len(p.masks)}; hidden 32; heads 4; kv_heads 2; head_dim 8; ffn swiglu 24; vocab 61; norm rmsnorm 1e-5; rope 10000; {p.more}}}
+{SELECTIONS}
+attention {{ default {p.masks[0]}; {layers}}}
+sequence {p.sequence};
+layout {{ data {p.data}; {p.layout} }}
+train {{ {train} }}
+"""
+
+
+class Driver:
+    def __init__(self, args, folder):
+        self.args, self.folder = args, folder
+        self.tools = emitted.Toolchain(args.toolchain)
+        self.tools.flags = [*self.tools.flags, "-DPLAN_CHECKED"]
+        self.environment = emitted.quiet_environment()
+
+    def build(self, name, p, train, objects=()):
+        source = self.tools.emit(self.folder, name, emitted.topology(1, p.lanes), model(p, train))
+        return self.tools.link(source, objects)
+
+    def gradients(self, name, p):
+        program = self.build(f"gradients_{name}", p, f"batch {2 * p.data};", self.args.gradients)
+        done = run([program, *p.masks], 120, self.environment, check=False)
+        match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
+        require(match and done.returncode == 0, f"{name}: {p}\n{done.stdout}{done.stderr}")
+        return f"loss {match[1]}, worst gradient {match[2]} ({match[3]})"
+
+    def losses(self, name, p):
+        program = self.build(name, p, "steps 6; batch 1; optimizer adamw { lr 1e-2; } seed 3;")
+        metrics = program.with_suffix(".jsonl")
+        run([program, "--quiet", "--metrics", metrics], 120, self.environment)
+        return re.findall(r'"loss": ?([^,]*).*?"norm": ?([^,}]*)', metrics.read_text())
+
+    def alike(self, name, p):
+        """All blocks: no bit differs."""
+        for chosen, dense in (("most", "dense"), ("narrow", "narrow_dense")):
+            with_, without = (self.losses(f"alike_{name}_{mask}", p._replace(masks=(mask, "causal"))) for mask in (chosen, dense))
+            require(len(with_) == 6 and len(set(with_)) == 6, f"{name}: {with_}")
+            require(with_ == without, f"{name}: {chosen} {with_}\n{dense} {without}")
+        return "12 losses and norms are the same bits"
+
+    def leaks(self, score):
+        """On one rank and on several: the same lists."""
+        see = self.folder / "see.h"
+        see.write_text(SEE)
+        self.tools.flags, flags = [*self.tools.flags, "-include", str(see)], self.tools.flags
+        found = set()
+        for ranks in RANKS:
+            layout = "schedule gather; partition contiguous;" if ranks > 1 else ""
+            p = Point((score, score), ranks, layout, 1536 if score == "previous" else 1024)
+            program = self.build(f"leak_{score}{ranks}", p, "batch 1;", self.args.leak)
+            done = run([program], 120, self.environment, check=False)
+            match = re.match(r"tokens (\d+) lists (\w+)", done.stdout)
+            require(match and done.returncode == 0, f"{score} on {ranks}\n{done.stdout}{done.stderr}")
+            found.add(match[2])
+        self.tools.flags = flags
+        require(len(found) == 1, f"{score}: lists depend on the number of ranks: {found}")
+        return f"{match[1]} tokens change nothing before them; lists {match[2]} on {', '.join(map(str, RANKS))} ranks"
+
+
+def main():
+    parser = runner.options(__doc__, "--toolchain")
+    parser.add_argument("--gradients", nargs="+", required=True)
+    parser.add_argument("--leak", nargs="+", required=True)
+    args = parser.parse_args()
+    with runner.folder(args.work) as folder:
+        driver = Driver(args, pathlib.Path(folder))
+        cases = [(f"gradients {name}", driver.gradients, (name, p)) for name, p in GRADIENTS.items()]
+        cases += [(f"alike {name}", driver.alike, (name, p)) for name, p in ALIKE.items()]
+        cases += [(f"leaks {score}", driver.leaks, (score,)) for score in SCORES]
+        for name, check, words in cases:
+            if all(re.search(word, name) for word in args.only):
+                print(f"{name}: {check(*words)}", flush=True)
+
+
+if __name__ == "__main__":
+    runner.end(main)
