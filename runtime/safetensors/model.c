@@ -440,12 +440,13 @@ static void read_field(Misfits *m, const Field *f, const json_t *config, const H
     if (is_of_none(there, f))
         return;
     json_t *value = value_there(m, config, there->family, f), *absent = NULL;
+    const HfModel *with = f->scan && plan && !plan->parts.layer.scan ? NULL : plan; /* scans_check tells */
     if (!given(value))
         absent = absent_value(there, f, value != NULL);
     if (!given(value) && !absent)
         misfit(m, "config.json has no %s", field_name(there->family, f));
     else
-        take_field(m, f, absent ? absent : value, !absent, plan, there);
+        take_field(m, f, absent ? absent : value, !absent, with, there);
     json_decref(absent);
 }
 

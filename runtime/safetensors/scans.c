@@ -93,7 +93,7 @@ static void check_expand(Misfits *m, const json_t *config, const HfModel *there)
 void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const ScanFields *x = there->family->scan;
-    if (!x || !there->parts.layer.scan)
+    if (!x || !there->parts.layer.scan || (plan && !plan->parts.layer.scan))
         return;
     check_interval(m, config, there->family);
     read_limit(m, config, there);

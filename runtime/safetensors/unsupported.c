@@ -43,6 +43,21 @@ static const struct {
 static const struct {
     const char *type, *why;
 } others[] = {
+    {"kimi_linear", "the decay of its recurrent layers is by channel of the key (Kimi delta attention)"},
+    {"bailing_hybrid", "the decay of its recurrent layers is by channel of the key (Kimi delta attention)"},
+    {"minimax",
+     "its recurrent layers have a constant decay (lightning attention), and sums begin after norms"},
+    {"minimax_text_01",
+     "its recurrent layers have a constant decay (lightning attention), and sums begin after norms"},
+    {"mamba", "the state of its layers decays by channel and element (Mamba-1)"},
+    {"falcon_mamba", "the state of its layers decays by channel and element (Mamba-1)"},
+    {"jamba", "the state of its recurrent layers decays by channel and element (Mamba-1)"},
+    {"mamba2", "its layers have no attention and no feed-forward network"},
+    {"nemotron_h", "a layer has one of attention, Mamba-2, a network and experts, and no second part"},
+    {"falcon_h1", "attention and Mamba-2 are side by side in each layer"},
+    {"zamba2", "its layers of attention share weights, and have the embedding beside their input"},
+    {"olmo_hybrid", "norms are before recurrent layers and after the others"},
+    {"recurrent_gemma", "the state of its recurrent layers is one number a channel (RG-LRU)"},
     {"phimoe", "its router draws random numbers in training (sparsemixer)"},
     {"llama4", "scores multiply experts' inputs, and queries are scaled by their positions"},
     {"llama4_text", "scores multiply experts' inputs, and queries are scaled by their positions"},

@@ -36,7 +36,8 @@ class Model:
     def layout(self):
         c = {**self.config, **self.config.get("text_config", {})}
         layers = c.get("num_hidden_layers", c.get("num_layers"))
-        return FIXED if layers * c["hidden_size"] * (c["hidden_size"] * 2 + c["intermediate_size"] * 3) > LARGE else LAYOUT
+        width = c.get("intermediate_size") or c["num_experts"] * c["moe_intermediate_size"]
+        return FIXED if layers * c["hidden_size"] * (c["hidden_size"] * 2 + width * 3) > LARGE else LAYOUT
 
     def run(self, *words):
         return runner.run([self.burstc, *words], 60, cwd=self.folder, check=False)
