@@ -47,14 +47,17 @@ static int scan_columns(const Shape64 *s)
     X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, !s->scan.heads) \
     X(SQKV, "linear_attn.in_proj_qkv.weight", scan_columns(s), s->hidden, true, s->scan.heads) \
     X(SZ, "linear_attn.in_proj_z.weight", s->scan.heads * s->scan.value_dim, s->hidden, true, s->scan.heads) \
-    X(SB, "linear_attn.in_proj_b.weight", s->scan.heads, s->hidden, true, s->scan.heads) \
+    X(SB, "linear_attn.in_proj_b.weight", s->scan.heads, s->hidden, true, s->scan.heads && !s->scan.plain) \
     X(SA, "linear_attn.in_proj_a.weight", s->scan.heads, s->hidden, true, s->scan.heads) \
     X(SCONV, "linear_attn.conv1d.weight", scan_columns(s), s->scan.kernel, true, s->scan.heads) \
-    X(SNORM, "linear_attn.norm.weight", s->scan.value_dim, 1, false, s->scan.heads) \
+    X(SBIAS, "linear_attn.conv1d.bias", scan_columns(s), 1, false, s->scan.heads && s->scan.bias) \
+    X(SNORM, "linear_attn.norm.weight", s->scan.value_dim *(s->scan.plain ? s->scan.heads : 1), 1, false, \
+      s->scan.heads) \
     X(SOUT, "linear_attn.out_proj.weight", s->hidden, s->scan.heads * s->scan.value_dim, true, \
       s->scan.heads) \
     X(SALOG, "linear_attn.A_log", s->scan.heads, 1, false, s->scan.heads) \
     X(SDT, "linear_attn.dt_bias", s->scan.heads, 1, false, s->scan.heads) \
+    X(SD, "linear_attn.D", s->scan.heads, 1, false, s->scan.heads && s->scan.skip) \
     X(NORM2, "post_attention_layernorm.weight", s->hidden, 1, false, true) \
     X(GATE, "mlp.gate_proj.weight", s->ffn, s->hidden, true, !s->experts) \
     X(UP, "mlp.up_proj.weight", s->ffn, s->hidden, true, !s->experts) \
@@ -518,8 +521,9 @@ static void shared_back(const Shape64 *s, int64_t n, const Layer *w, const doubl
 /* c->x is the layer's input; out [n][D] its output. */
 static Scan64Weights scan_weights(const Layer *w)
 {
-    return (Scan64Weights){w->at[L_SQKV],  w->at[L_SZ],   w->at[L_SB],    w->at[L_SA], w->at[L_SCONV],
-                           w->at[L_SNORM], w->at[L_SOUT], w->at[L_SALOG], w->at[L_SDT]};
+    return (Scan64Weights){w->at[L_SQKV],  w->at[L_SZ],    w->at[L_SB],   w->at[L_SA],
+                           w->at[L_SCONV], w->at[L_SNORM], w->at[L_SOUT], w->at[L_SALOG],
+                           w->at[L_SDT],   w->at[L_SBIAS], w->at[L_SD]};
 }
 
 /* From c->h1 to what is added to the layer's input, in c->x2. */

@@ -67,6 +67,11 @@ void attention64_magnitude(const Attention64 *a, const double *true_o, const dou
 /* Value head h reads key head h / (heads / key_heads). kernel: of the convolution. heads 0: none */
 typedef struct Scan64 {
     int heads, key_heads, key_dim, value_dim, kernel;
+    /* nothing is read from the state before a token is written (Mamba-2); rows are values, keys, queries
+     * then. The convolution has a bias; a head's values times a number are added; the gate comes before the
+     * norm. */
+    bool plain, bias, skip, before;
+    double step_least, step_most; /* plain: of softplus */
 } Scan64;
 
 /* ---- the whole model (model64.c) ---- */
@@ -124,9 +129,9 @@ void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Expe
                         double *dx, const Experts64 *dw);
 /* qkv [2 key heads key_dim + heads value_dim][D]: queries, keys, values; z [heads value_dim][D]; b, a
  * [heads][D]; conv [columns of qkv][kernel]; norm [value_dim]; out [D][heads value_dim]; a_log, dt_bias
- * [heads] */
+ * [heads]; conv_bias [columns], d [heads], or NULL. Plain: no b, and norm [heads value_dim] */
 typedef struct Scan64Weights {
-    double *qkv, *z, *b, *a, *conv, *norm, *out, *a_log, *dt_bias;
+    double *qkv, *z, *b, *a, *conv, *norm, *out, *a_log, *dt_bias, *conv_bias, *d;
 } Scan64Weights;
 /* x, y [n][D]. y is written; backward adds to dx and dw. */
 void scan64_forward(const Shape64 *s, int64_t n, const double *x, const Scan64Weights *w, double *y);

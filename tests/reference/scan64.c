@@ -1,20 +1,25 @@
-/* scan64.c: a recurrent layer with the gated delta rule (Gated DeltaNet, arXiv 2412.06464), token by token.
- * See model64.h. */
+/* scan64.c: a recurrent layer with the gated delta rule (Gated DeltaNet, arXiv 2412.06464), or without it
+ * (Mamba-2, arXiv 2405.21060), token by token. See model64.h. */
 #include "model64.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* at: of the first query, key and value in a row. */
 typedef struct Sizes {
-    int heads, key_heads, dk, dv, keys, values, columns;
+    int heads, key_heads, dk, dv, keys, values, columns, q, k, v;
 } Sizes;
 
 static Sizes sizes_of(const Shape64 *s)
 {
     const Scan64 *x = &s->scan;
     const int keys = x->key_heads * x->key_dim, values = x->heads * x->value_dim;
-    return (Sizes){x->heads, x->key_heads, x->key_dim, x->value_dim, keys, values, 2 * keys + values};
+    if (x->plain)
+        return (Sizes){x->heads, x->key_heads,      x->key_dim,    x->value_dim, keys,
+                       values,   2 * keys + values, values + keys, values,       0};
+    return (Sizes){x->heads, x->key_heads,      x->key_dim, x->value_dim, keys,
+                   values,   2 * keys + values, 0,          keys,         2 * keys};
 }
 
 /* Everything that forward makes. */
@@ -70,14 +75,14 @@ static void product_back(int64_t n, int in, int out, const double *x, const doub
 }
 
 /* Rows of the same document only: the token's place says how many there are before it. */
-static void convolve(const Shape64 *s, int64_t n, const double *w, const Kept *c)
+static void convolve(const Shape64 *s, int64_t n, const double *w, const double *bias, const Kept *c)
 {
     const Sizes z = sizes_of(s);
     const int kernel = s->scan.kernel;
     for (int64_t t = 0; t < n; t++)
         for (int i = 0; i < z.columns; i++) {
             double *sum = &c->sum[t * z.columns + i];
-            *sum = 0;
+            *sum = bias ? bias[i] : 0;
             for (int back = 0; back < kernel && back <= s->place[t]; back++)
                 *sum += w[i * kernel + kernel - 1 - back] * c->raw[(t - back) * z.columns + i];
             c->act[t * z.columns + i] = *sum * sigmoid(*sum);
@@ -86,7 +91,7 @@ static void convolve(const Shape64 *s, int64_t n, const double *w, const Kept *c
 
 /* dsum: gradients of act, which become those of the sums; draw is added to. */
 static void convolve_back(const Shape64 *s, int64_t n, const double *w, const Kept *c, double *dsum,
-                          double *draw, double *dw)
+                          double *draw, double *dw, double *dbias)
 {
     const Sizes z = sizes_of(s);
     const int kernel = s->scan.kernel;
@@ -95,6 +100,8 @@ static void convolve_back(const Shape64 *s, int64_t n, const double *w, const Ke
             const double x = c->sum[t * z.columns + i], p = sigmoid(x);
             double *d = &dsum[t * z.columns + i];
             *d *= p * (1 + x * (1 - p));
+            if (dbias)
+                dbias[i] += *d;
             for (int back = 0; back < kernel && back <= s->place[t]; back++) {
                 dw[i * kernel + kernel - 1 - back] += *d * c->raw[(t - back) * z.columns + i];
                 draw[(t - back) * z.columns + i] += *d * w[i * kernel + kernel - 1 - back];
@@ -125,7 +132,8 @@ static void normalise_back(int n, const double *x, double scale, const double *d
 /* A head's token. */
 typedef struct Token {
     const double *q_raw, *k_raw, *v;
-    double q[256], k[256], beta, decay, rate, x;
+    double q[256], k[256], beta, decay, rate, x, step;
+    bool free; /* the step is within its bounds */
 } Token;
 
 static Token token_of(const Shape64 *s, const Scan64Weights *w, const Kept *c, int64_t t, int head)
@@ -133,15 +141,24 @@ static Token token_of(const Shape64 *s, const Scan64Weights *w, const Kept *c, i
     const Sizes z = sizes_of(s);
     const double *row = c->act + t * z.columns;
     const int of = head / (z.heads / z.key_heads);
-    Token k = {.q_raw = row + of * z.dk,
-               .k_raw = row + z.keys + of * z.dk,
-               .v = row + 2 * z.keys + head * z.dv};
-    normalise(z.dk, k.q_raw, 1 / sqrt(z.dk), k.q);
-    normalise(z.dk, k.k_raw, 1, k.k);
-    k.beta = sigmoid(c->b[t * z.heads + head]);
+    Token k = {.q_raw = row + z.q + of * z.dk, .k_raw = row + z.k + of * z.dk, .v = row + z.v + head * z.dv};
     k.x = c->a[t * z.heads + head] + w->dt_bias[head];
     k.rate = -exp(w->a_log[head]);
-    k.decay = exp(k.rate * log1p(exp(k.x)));
+    k.step = log1p(exp(k.x));
+    k.free = true;
+    if (s->scan.plain) {
+        const double least = s->scan.step_least, most = s->scan.step_most;
+        k.free = k.step > least && k.step < most;
+        k.step = fmin(fmax(k.step, least), most);
+        memcpy(k.q, k.q_raw, sizeof *k.q * (size_t)z.dk);
+        memcpy(k.k, k.k_raw, sizeof *k.k * (size_t)z.dk);
+        k.beta = k.step;
+    } else {
+        normalise(z.dk, k.q_raw, 1 / sqrt(z.dk), k.q);
+        normalise(z.dk, k.k_raw, 1, k.k);
+        k.beta = sigmoid(c->b[t * z.heads + head]);
+    }
+    k.decay = exp(k.rate * k.step);
     return k;
 }
 
@@ -151,11 +168,11 @@ static double *state_at(const Sizes *z, double *states, int64_t t, int head)
 }
 
 /* what[dv] = sum over k of the decayed state */
-static void read_state(const Sizes *z, const Token *k, const double *state, double *what)
+static void read_state(const Shape64 *s, const Sizes *z, const Token *k, const double *state, double *what)
 {
     for (int j = 0; j < z->dv; j++) {
         what[j] = 0;
-        for (int i = 0; i < z->dk; i++)
+        for (int i = 0; i < z->dk && !s->scan.plain; i++)
             what[j] += k->k[i] * k->decay * state[i * z->dv + j];
     }
 }
@@ -171,9 +188,9 @@ static void scan(const Shape64 *s, int64_t n, const Scan64Weights *w, const Kept
                    *o = c->o + t * z.values + head * z.dv;
             if (s->place[t] > 0)
                 memcpy(state, state_at(&z, c->after, t - 1, head), sizeof *state * (size_t)(z.dk * z.dv));
-            read_state(&z, &k, state, read);
+            read_state(s, &z, &k, state, read);
             for (int j = 0; j < z.dv; j++) {
-                o[j] = 0;
+                o[j] = w->d ? w->d[head] * k.v[j] : 0;
                 for (int i = 0; i < z.dk; i++) {
                     next[i * z.dv + j] = k.decay * state[i * z.dv + j] + k.k[i] * k.beta * (k.v[j] - read[j]);
                     o[j] += next[i * z.dv + j] * k.q[i];
@@ -194,7 +211,7 @@ static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, 
     const int of = head / (z.heads / z.key_heads);
     double read[4096], dq[256] = {0}, dk[256] = {0}, written[4096], d_beta = 0, d_log = 0;
     double *row = dact + t * z.columns;
-    read_state(&z, &k, state, read);
+    read_state(s, &z, &k, state, read);
     for (int i = 0; i < z.dk; i++)
         for (int j = 0; j < z.dv; j++) {
             dq[i] += next[i * z.dv + j] * d_o[j];
@@ -207,57 +224,94 @@ static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, 
             dk[i] += later[i * z.dv + j] * k.beta * (k.v[j] - read[j]);
         }
         d_beta += written[j] * (k.v[j] - read[j]);
-        row[2 * z.keys + head * z.dv + j] += k.beta * written[j];
+        row[z.v + head * z.dv + j] += k.beta * written[j] + (w->d ? w->d[head] * d_o[j] : 0);
+        if (w->d)
+            dw->d[head] += k.v[j] * d_o[j];
     }
     for (int i = 0; i < z.dk; i++)
         for (int j = 0; j < z.dv; j++) {
-            const double before = k.decay * state[i * z.dv + j], r = -k.beta * written[j];
+            const double before = k.decay * state[i * z.dv + j], r = s->scan.plain ? 0 : -k.beta * written[j];
             dk[i] += before * r;
             const double d = later[i * z.dv + j] + k.k[i] * r;
             d_log += d * before;
             later[i * z.dv + j] = s->place[t] == 0 ? 0 : k.decay * d;
         }
-    normalise_back(z.dk, k.q_raw, 1 / sqrt(z.dk), dq, row + of * z.dk);
-    normalise_back(z.dk, k.k_raw, 1, dk, row + z.keys + of * z.dk);
-    db[t * z.heads + head] = d_beta * k.beta * (1 - k.beta);
-    da[t * z.heads + head] = d_log * k.rate * sigmoid(k.x);
+    const double d_step = d_log * k.rate + (s->scan.plain ? d_beta : 0);
+    for (int i = 0; i < z.dk && s->scan.plain; i++) {
+        row[z.q + of * z.dk + i] += dq[i];
+        row[z.k + of * z.dk + i] += dk[i];
+    }
+    if (!s->scan.plain) {
+        normalise_back(z.dk, k.q_raw, 1 / sqrt(z.dk), dq, row + z.q + of * z.dk);
+        normalise_back(z.dk, k.k_raw, 1, dk, row + z.k + of * z.dk);
+        db[t * z.heads + head] = d_beta * k.beta * (1 - k.beta);
+    }
+    da[t * z.heads + head] = k.free ? d_step * sigmoid(k.x) : 0;
     dw->dt_bias[head] += da[t * z.heads + head];
-    dw->a_log[head] += d_log * k.rate * log1p(exp(k.x));
+    dw->a_log[head] += d_log * k.rate * k.step;
 }
 
-static void gated_norm(const Shape64 *s, int64_t rows, const double *w, const Kept *c)
+/* Groups of a row, of heads, or as many as key heads; the weights of group g begin at g * width, or are one
+ * group's. */
+typedef struct Groups {
+    int64_t count;
+    int width, weights;
+} Groups;
+static Groups groups_of(const Shape64 *s, int64_t n)
 {
-    const int dv = s->scan.value_dim;
-    for (int64_t r = 0; r < rows; r++) {
-        double sum = 0;
-        for (int j = 0; j < dv; j++)
-            sum += c->o[r * dv + j] * c->o[r * dv + j];
-        for (int j = 0; j < dv; j++) {
-            const double g = c->gate[r * dv + j];
-            c->y[r * dv + j] = c->o[r * dv + j] / sqrt(sum / dv + s->norm_eps) * w[j] * g * sigmoid(g);
-        }
+    const Sizes z = sizes_of(s);
+    if (s->scan.plain)
+        return (Groups){n * z.key_heads, z.values / z.key_heads, z.key_heads};
+    return (Groups){n * z.heads, z.dv, 1};
+}
+
+static double silu(double x) { return x * sigmoid(x); }
+
+static double silu_slope(double x) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }
+
+/* What is normed: outputs, or these times their gates. */
+static double normed(const Shape64 *s, double o, double gate) { return s->scan.before ? o * silu(gate) : o; }
+
+static double rstd_of(const Shape64 *s, const Groups *g, const double *o, const double *gate)
+{
+    double sum = 0;
+    for (int j = 0; j < g->width; j++)
+        sum += normed(s, o[j], gate[j]) * normed(s, o[j], gate[j]);
+    return 1 / sqrt(sum / g->width + s->norm_eps);
+}
+
+static void gated_norm(const Shape64 *s, int64_t n, const double *w, const Kept *c)
+{
+    const Groups g = groups_of(s, n);
+    for (int64_t r = 0; r < g.count; r++) {
+        const double *o = c->o + r * g.width, *gate = c->gate + r * g.width,
+                     *of = w + r % g.weights * g.width, rstd = rstd_of(s, &g, o, gate);
+        for (int j = 0; j < g.width; j++)
+            c->y[r * g.width + j] = normed(s, o[j], gate[j]) * rstd * of[j] *
+                                    (s->scan.before ? 1 : silu(gate[j]));
     }
 }
 
-static void gated_norm_back(const Shape64 *s, int64_t rows, const double *w, const Kept *c, const double *dy,
+static void gated_norm_back(const Shape64 *s, int64_t n, const double *w, const Kept *c, const double *dy,
                             double *d_o, double *d_gate, double *dw)
 {
-    const int dv = s->scan.value_dim;
-    for (int64_t r = 0; r < rows; r++) {
-        const double *o = c->o + r * dv, *gate = c->gate + r * dv;
-        double sum = 0, dot = 0;
-        for (int j = 0; j < dv; j++)
-            sum += o[j] * o[j];
-        const double rstd = 1 / sqrt(sum / dv + s->norm_eps);
-        for (int j = 0; j < dv; j++) {
-            const double p = sigmoid(gate[j]), d = dy[r * dv + j];
-            d_gate[r * dv + j] = d * o[j] * rstd * w[j] * p * (1 + gate[j] * (1 - p));
-            dw[j] += d * o[j] * rstd * gate[j] * p;
-            dot += d * w[j] * gate[j] * p * o[j];
+    const Groups g = groups_of(s, n);
+    const bool before = s->scan.before;
+    for (int64_t r = 0; r < g.count; r++) {
+        const int64_t at = r * g.width, of = r % g.weights * g.width;
+        const double *o = c->o + at, *gate = c->gate + at, rstd = rstd_of(s, &g, o, gate);
+        double dot = 0;
+        for (int j = 0; j < g.width; j++) {
+            const double x = normed(s, o[j], gate[j]), by = before ? 1 : silu(gate[j]);
+            dw[of + j] += dy[at + j] * x * rstd * by;
+            dot += dy[at + j] * by * w[of + j] * x;
         }
-        for (int j = 0; j < dv; j++)
-            d_o[r * dv + j] = rstd * (dy[r * dv + j] * w[j] * gate[j] * sigmoid(gate[j]) -
-                                      o[j] * rstd * rstd * dot / dv);
+        for (int j = 0; j < g.width; j++) {
+            const double x = normed(s, o[j], gate[j]), by = before ? 1 : silu(gate[j]);
+            const double d = rstd * (dy[at + j] * by * w[of + j] - x * rstd * rstd * dot / g.width);
+            d_o[at + j] = before ? d * silu(gate[j]) : d;
+            d_gate[at + j] = silu_slope(gate[j]) * (before ? d * o[j] : dy[at + j] * x * rstd * w[of + j]);
+        }
     }
 }
 
@@ -267,11 +321,12 @@ static Kept forward(const Shape64 *s, int64_t n, const double *x, const Scan64We
     const Kept c = kept_new(s, n);
     product(n, s->hidden, z.columns, x, w->qkv, c.raw);
     product(n, s->hidden, z.values, x, w->z, c.gate);
-    product(n, s->hidden, z.heads, x, w->b, c.b);
+    if (!s->scan.plain)
+        product(n, s->hidden, z.heads, x, w->b, c.b);
     product(n, s->hidden, z.heads, x, w->a, c.a);
-    convolve(s, n, w->conv, &c);
+    convolve(s, n, w->conv, w->conv_bias, &c);
     scan(s, n, w, &c);
-    gated_norm(s, n * z.heads, w->norm, &c);
+    gated_norm(s, n, w->norm, &c);
     return c;
 }
 
@@ -288,17 +343,18 @@ void scan64_backward(const Shape64 *s, int64_t n, const double *x, const Scan64W
     const Sizes z = sizes_of(s);
     Kept c = forward(s, n, x, w), d = kept_new(s, n);
     product_back(n, z.values, s->hidden, c.y, w->out, dy, d.y, dw->out);
-    gated_norm_back(s, n * z.heads, w->norm, &c, d.y, d.o, d.gate, dw->norm);
+    gated_norm_back(s, n, w->norm, &c, d.y, d.o, d.gate, dw->norm);
     for (int head = 0; head < z.heads; head++) {
         double *later = new64(z.dk * z.dv);
         for (int64_t t = n - 1; t >= 0; t--)
             token_back(s, w, &c, t, head, d.o + t * z.values + head * z.dv, later, d.act, d.b, d.a, dw);
         free(later);
     }
-    convolve_back(s, n, w->conv, &c, d.act, d.raw, dw->conv);
+    convolve_back(s, n, w->conv, &c, d.act, d.raw, dw->conv, dw->conv_bias);
     product_back(n, s->hidden, z.columns, x, w->qkv, d.raw, dx, dw->qkv);
     product_back(n, s->hidden, z.values, x, w->z, d.gate, dx, dw->z);
-    product_back(n, s->hidden, z.heads, x, w->b, d.b, dx, dw->b);
+    if (!s->scan.plain)
+        product_back(n, s->hidden, z.heads, x, w->b, d.b, dx, dw->b);
     product_back(n, s->hidden, z.heads, x, w->a, d.a, dx, dw->a);
     kept_free(&c), kept_free(&d);
 }

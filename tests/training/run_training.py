@@ -138,6 +138,8 @@ MANY = "moe { experts 8; top 3; ffn swiglu 16; groups 4; top_groups 2; correctio
 MIXED = EXPERTS + " ffn layers 0 .. 1: swiglu 40;"  # dense layers first, as in DeepSeek
 EVERY_OTHER = SIGMOIDS.replace("moe", "moe layers 1, 3:") + " ffn swiglu 32;"
 SCANS = "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; conv 4; } ffn swiglu 40;"
+MAMBA = ("scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; } "
+         "ffn swiglu 40;")
 DOCUMENT = ("document",) * 4
 BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
 ONE = Layout("ring", "keys", "contiguous")
@@ -186,6 +188,10 @@ GRADIENTS = [
         ("", Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2), recompute="save(scan_in, o, lse)")),
         ("", Layout("ring", "keys", "contiguous", lanes=3, shares="5, 1, 2", recompute="selective")),
         ("5,3,40", Layout("ring", "keys", "zigzag", lanes=2, head_chunks=2, recompute="full")))),
+    *((layout, Shape(masks=DOCUMENT, experts=MAMBA, documents=documents)) for documents, layout in (
+        ("1,2,3,31", ONE), ("1,2,3,31", Layout("ring", "keys", "zigzag", lanes=4, recompute="full(2)")),
+        ("15,15", Layout("ring", "keys", "contiguous", lanes=4, recompute="selective")), ("61", Layout("ulysses", "keys", "zigzag", lanes=2)),
+        ("", Layout("ring", "keys", "blocks(24)", 2, 2, 4, weights="zero1", chunks=3)))),
     (Layout("ring", "keys", "zigzag", lanes=4, weights="zero2"),
      Shape(masks=("causal", "window(17)") * 2, experts=SCANS.replace("conv 4", "conv 3").replace("ffn swiglu 40;", MIXED), documents="1,2,3,31")),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),

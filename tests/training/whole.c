@@ -58,7 +58,17 @@ static void take_scans(Whole *x)
             if (strcmp(t->name, "linear_attn.conv1d.weight") != 0)
                 continue;
             x->scans[l] = true;
-            x->shape.scan = (Scan64){s->heads, s->key_heads, s->key_dim, s->value_dim, (int)t->cols};
+            x->shape.scan = (Scan64){s->heads,
+                                     s->key_heads,
+                                     s->key_dim,
+                                     s->value_dim,
+                                     (int)t->cols,
+                                     .plain = !s->read,
+                                     .bias = layer_has(p, l, "linear_attn.conv1d.bias"),
+                                     .skip = layer_has(p, l, "linear_attn.D"),
+                                     .before = !s->read,
+                                     .step_least = s->step_least,
+                                     .step_most = s->step_most};
         }
     }
 }
