@@ -41,6 +41,18 @@ static void take_group_score(Checker *c, const Ast *s, const Field *f, void *to)
     take_word(c, s, words, countof(words), &((BurstExperts *)to)->group_score);
 }
 
+/* `yes`, `no`, or by how much it moves after each step. */
+static void take_correction(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    BurstExperts *m = to;
+    Cursor u = cursor_of(c, s);
+    if (!u.at || u.at->kind != A_NUMBER) {
+        take_part(c, s, f, &m->correction);
+        return;
+    }
+    m->correction = cursor_number(&u, UNIT_NONE, 1e-12, 1e6, &m->rate) && cursor_end(&u);
+}
+
 #define AT(member) offsetof(BurstExperts, member)
 static const Field fields[] = {
     {"experts", take_int, AT(experts), FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_EXPERTS},
@@ -56,12 +68,13 @@ static const Field fields[] = {
     {"groups", take_int, AT(groups), 0, UNIT_NONE, 1, BURST_MOST_EXPERTS},
     {"top_groups", take_int, AT(top_groups), 0, UNIT_NONE, 1, BURST_MOST_EXPERTS},
     {"group_score", take_group_score, 0, 0},
-    {"correction", take_part, AT(correction), 0},
+    {"correction", take_correction, 0, 0},
     {"router_bias", take_part, AT(router_bias), 0},
     {"bias", take_part, AT(bias), 0},
     {"alpha", take_double, AT(alpha), 0, UNIT_NONE, 1e-6, 1e6},
     {"offset", take_double, AT(offset), 0, UNIT_NONE, -1e6, 1e6},
     {"limit", take_double, AT(limit), 0, UNIT_NONE, 1e-6, 1e6},
+    {"balance", take_double, AT(balance), 0, UNIT_NONE, 1e-12, 1e6},
 };
 #undef AT
 
@@ -144,10 +157,8 @@ void check_expert_parts(Checker *c)
         bool there;
         const char *name;
     } part[] = {
-        {m->correction, "correction"},
-        {m->groups, "groups"},
-        {m->router_bias, "router_bias"},
-        {m->bias, "bias"},
+        {m->correction, "correction"},   {m->balance > 0, "balance"}, {m->groups, "groups"},
+        {m->router_bias, "router_bias"}, {m->bias, "bias"},
     };
     const Ast *moe = m->experts ? setting_named(c->model->body, "moe") : NULL;
     for (int i = 0; moe && target && target->device_memory && i < countof(part); i++)

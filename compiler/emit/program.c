@@ -326,6 +326,10 @@ static void emit_experts(Emit *e, const BurstExperts *m)
     add_constant(e, "PLAN_EXPERT_WIDTH", m->width / e->draft->shape.tensor,
                  e->draft->choice.tensor ? "a rank's columns of an expert's gate and up"
                                          : "columns of an expert's gate and up");
+    if (step_counts(e->draft->program))
+        add_constant(e, "PLAN_LOADS", 1, "tokens that choose each expert are counted");
+    if (m->balance > 0)
+        text_add(e->out, "#define PLAN_BALANCE\nenum { PLAN_BALANCE_COUNTS = 2 * PLAN_EXPERTS + 1 };\n");
     if (m->shared)
         add_constant(e, "PLAN_SHARED_FFN", m->shared / e->draft->shape.tensor,
                      "a rank's columns of the shared expert's gate and up");
@@ -333,10 +337,10 @@ static void emit_experts(Emit *e, const BurstExperts *m)
                 "#define PLAN_EXPERTS_OF_LAYER(width) {PLAN_EXPERTS, PLAN_TOP, width, %s, %s, %d, %s, %s, ",
                 activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
                 real_text(e, m->scale));
-    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s}\n", m->shared, m->shared_gate,
-                m->correction, m->groups, m->top_groups, m->group_score, m->router_bias, m->bias,
-                real_text(e, m->least), real_text(e, m->alpha), real_text(e, m->offset),
-                real_text(e, m->limit));
+    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s, %s, %s}\n", m->shared,
+                m->shared_gate, m->correction, m->groups, m->top_groups, m->group_score, m->router_bias,
+                m->bias, real_text(e, m->least), real_text(e, m->alpha), real_text(e, m->offset),
+                real_text(e, m->limit), real_text(e, m->rate), real_text(e, m->balance));
     text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH);\n");
 }
 

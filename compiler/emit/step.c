@@ -582,6 +582,8 @@ static void emit_blocks(Emit *e, const Step *s, const char *name, int first, int
     emit_line(e, "static int %s(BurstCtx *c, PlanState *s)", name);
     emit_line(e, "{");
     for (int b = first; b < end; b++) {
+        if (b == BLOCK_HEAD && !s->forward && s->program->model.experts.balance > 0)
+            emit_line(e, "BURST_TRY(plan_sum_balance(c, s));");
         const bool grouped = s->group > 1 && !s->forward && b >= BLOCK_FORWARD_AGAIN && b < BLOCK_EMBED_BACK;
         if (grouped && b == BLOCK_FORWARD_AGAIN)
             emit_groups(e, s);

@@ -40,6 +40,8 @@ void mask_emit_c(const Program *p, int mask, Text *out)
     text_printf(out, ",\n    .tile = plan_mask%d_tile,\n    .row = plan_mask%d_row,\n", mask, mask);
     if (p->masks[mask].selection)
         text_printf(out, "    .selection = &plan_selection%d,\n", p->masks[mask].selection - 1);
+    else if (p->target && p->target->device_memory)
+        text_add(out, "    .selection = NULL,\n"); /* C++ warns */
     text_add(out, "};\n\n");
 }
 

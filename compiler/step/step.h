@@ -311,6 +311,7 @@ typedef struct Step {
 /* ---- passes ---- */
 /* Forward of embedding, layer and head. */
 Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units);
+bool step_counts(const Program *p); /* how many tokens choose each expert */
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
 /* Recurrent layers on several ranks a sequence: see step/scan_pieces.c. */

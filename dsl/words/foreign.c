@@ -118,8 +118,9 @@ static const struct Foreign {
     {NOWHERE, "experts are `moe { experts N; top N; ffn swiglu N; }` of the model, in place of `ffn`",
      " num_experts n_experts num_local_experts n_routed_experts experts moe_top_k num_experts_per_tok "
      "num_experts_per_token top_k router "},
-    {NOWHERE,
-     "each rank computes all experts of its own tokens, with their gathered weights",
+    {NOWHERE, "the loss that balances experts is `balance X;` in `moe { ... }`",
+     " router_aux_loss_coef aux_loss_coef moe_aux_loss_coeff aux_loss_alpha load_balancing_loss "},
+    {NOWHERE, "each rank computes all experts of its own tokens, with their gathered weights",
      " expert_parallel ep ep_size expert_model_parallel_size "},
     {NOWHERE, "dropout is not supported; remove it",
      " dropout attention_dropout hidden_dropout resid_pdrop attn_pdrop embd_pdrop hidden_dropout_prob "},

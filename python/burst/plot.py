@@ -11,7 +11,8 @@ import stat
 from .command import Once, Wrong, shown
 from .output import Output, check_output
 
-CURVES = (("loss", "loss"), ("tokens_per_second", "tokens/s"), ("mfu", "MFU (%)"))
+CURVES = (("loss", "loss"), ("balance", "balance loss"), ("expert_loads", "largest expert / mean"), ("tokens_per_second", "tokens/s"),
+          ("mfu", "MFU (%)"))
 EVALUATED = "evaluation_loss"
 LONGEST, MOST = 1 << 20, 1 << 52  # bytes of a line; a step
 FLOAT32 = 2.0 ** 128  # beyond what an event file holds
@@ -48,15 +49,24 @@ def number_of(place, name, value):
     raise Wrong(f"{place}: '{name}' is no finite number")
 
 
+def numbers_of(name, value):
+    """(name, number); of a list, which has one for each layer, the largest, and "name/layer" of each."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield name, value
+    if isinstance(value, list):
+        of_layers = [(f"{name}/{layer}", x) for layer, x in enumerate(value) if isinstance(x, (int, float)) and not isinstance(x, bool)]
+        yield from of_layers
+        yield from [(name, max(x for _, x in of_layers))] if of_layers else []
+
+
 def read(path):
     """{name: {step: value}} of a file; steps count from 1, those of evaluations are the steps before them."""
     curves = {}
     for number, line in lines_of(path):
         place = f"{path}:{number}"
         step, record = record_of(place, line)
-        for name, value in record.items():
-            if name != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
-                curves.setdefault(name, {})[step] = number_of(place, name, value)
+        for name, value in ((n, x) for key, value in record.items() if key != "step" for n, x in numbers_of(key, value)):
+            curves.setdefault(name, {})[step] = number_of(place, name, value)
     if not curves:
         raise Wrong(f"{path}: no step in it")
     return curves

@@ -5,7 +5,7 @@
 #include "core/spans.h"
 #include "burst_plan.h"
 
-enum { ERROR_TEXT = 1024, REDUCE_MAX = 64, GATHERS_MAX = 4 };
+enum { ERROR_TEXT = 1024, REDUCE_MAX = BURST_MOST_VALUES, GATHERS_MAX = 4 };
 /* Channels of the runtime's collectives. */
 enum { CHANNEL_GATHER = 12, CHANNEL_SCATTER = 13, CHANNEL_REDUCE = 14 };
 

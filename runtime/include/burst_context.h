@@ -88,6 +88,7 @@ int burst_all_gather(BurstCtx *c, BurstGroup g, const float *shard, int64_t shar
 /* data[j] = sum over members of data[j], with the same bits on every member and in every run. */
 int burst_sum_over(BurstCtx *c, BurstGroup g, float *data, int64_t elements);
 /* sums in rank order; count <= 64 */
+enum { BURST_MOST_VALUES = 64 };
 int burst_allreduce(BurstCtx *c, BurstGroup g, double *values, int count);
 int burst_barrier(BurstCtx *c, BurstGroup g);
 

@@ -86,6 +86,13 @@ typedef struct BurstExperts {
     /* SwiGLU as silu(alpha g) / alpha * (u + offset), g and u clamped to at most `limit`, u to at least
      * -limit (GPT-OSS, arXiv 2508.10925); limit 0: none */
     double alpha, offset, limit;
+    /* After each step a correction moves by the rate, up for experts that fewer tokens chose than the mean,
+     * else down; 0: it stays. */
+    double rate;
+    /* Times the balance loss of a sequence, E sum_e f_e P_e (arXiv 2101.03961): of its counted tokens in all
+     * layers with experts, f_e is the share that has e among the `top` largest logits, P_e the mean of the
+     * softmax over all E; 0: none. */
+    double balance;
 } BurstExperts;
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 24 /* raised when programs emitted by an older burstc no longer fit */
+#define BURST_RT_ABI 25 /* raised when programs emitted by an older burstc no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -101,6 +101,10 @@ bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, con
 int burst_sum_copies(BurstCtx *c, int unit, float *shard);
 double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
+/* Moves the routers' corrections in this rank's shards by the plan's rate. choices: [layers][experts] of all
+ * ranks. */
+void burst_move_corrections(BurstCtx *c, const struct BurstPlan *p, const double *choices, BurstWeights *w);
+
 /* ---- a rank's part of one sequence of the batch ---- */
 typedef struct BurstBatch {
     /* [n], at the chunk's positions (tables.position, if any). label: the token train.predict positions
@@ -137,6 +141,10 @@ typedef struct BurstStep {
     double loss; /* mean over counted tokens of the global batch */
     double tokens;
     double norm;
+    double balance; /* mean over the batch's sequences of the experts' balance loss */
+    /* [layers] choices of the expert that most counted tokens chose, over the mean; 0: no experts; NULL: not
+     * counted */
+    const double *loads;
 } BurstStep;
 typedef struct BurstPlan {
     int abi;

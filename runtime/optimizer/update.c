@@ -158,6 +158,31 @@ void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                        w->v[unit], w->grad_bf16[unit], bf16});
 }
 
+/* ---- corrections of routers (arXiv 2408.15664) ---- */
+
+static void move_layer(const BurstCtx *c, const BurstPlan *p, const double *choices, const BurstTensor *t,
+                       const BurstUnit *u, float *shard)
+{
+    double all = 0;
+    for (int i = 0; i < p->experts.experts; i++)
+        all += choices[i];
+    for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
+        for (int64_t i = 0; i < r.count; i++) {
+            const double load = choices[r.from + i] * p->experts.experts; /* whole numbers: no rounding */
+            shard[r.at + i] += (float)(p->experts.rate * ((load < all) - (load > all)));
+        }
+}
+
+void burst_move_corrections(BurstCtx *c, const BurstPlan *p, const double *choices, BurstWeights *w)
+{
+    for (int l = 0; l < p->layers; l++, choices += p->experts.experts) {
+        const BurstUnit *u = burst_unit(p, l + 1);
+        for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+            if (strcmp(t->name, "mlp.router.correction") == 0)
+                move_layer(c, p, choices, t, u, w->param[l + 1]);
+    }
+}
+
 /* ---- operations of the step ---- */
 
 int burst_op_norm(BurstExec *e, BurstCtx *c, const BurstPlan *p, const BurstWeights *w, int64_t step,

@@ -4,7 +4,7 @@
 
 #include "burst_plan.h"
 
-enum { METRICS_LINE = 1024 };
+enum { METRICS_LINE = 8192 };
 typedef struct Metrics {
     const char *path;
     int fd;

@@ -149,19 +149,39 @@ static double tokens_of(const BurstPlan *p)
     return (double)p->sequence * (double)p->train.batch;
 }
 
+/* Of a plan with experts: ", \"balance\": 1.02, \"expert_loads\": [null, 1.2, 1.4]", one for each layer. */
+static const char *experts_text(const BurstPlan *p, const BurstStep *r, char *text, size_t size)
+{
+    const int most = (int)size / 8 - 8; /* layers whose loads fit, far more than models have */
+    FILE *to = r->loads && p->layers <= most ? fmemopen(text, size, "w") : NULL;
+    if (!to)
+        return "";
+    if (p->experts.balance > 0)
+        fprintf(to, ", \"balance\": %.9g", r->balance);
+    fputs(", \"expert_loads\": [", to);
+    for (int l = 0; l < p->layers; l++)
+        r->loads[l] > 0 ? fprintf(to, "%s%.4g", l ? ", " : "", r->loads[l])
+                        : fprintf(to, "%snull", l ? ", " : "");
+    fputs("]", to);
+    fclose(to);
+    text[size - 1] = 0;
+    return text;
+}
+
 static int write_metrics(Progress *s, BurstCtx *c, const BurstPlan *p, int64_t step, const BurstStep *r,
                          double seconds)
 {
+    char experts[METRICS_LINE / 2];
     return metrics_line(c, &s->metrics,
                         "{\"step\": %lld, \"loss\": %.17g, \"tokens\": %.17g, \"tokens_per_second\": %.6g, "
                         "\"seconds\": %.6g, "
                         "\"norm\": %.9g, \"lr\": %.9g, \"predicted\": %.6g, \"mfu\": %.6g, "
                         "\"matmul_share\": %.6g, "
-                        "\"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu}\n",
+                        "\"memory_bytes\": %.0f, \"predicted_memory_bytes\": %zu%s}\n",
                         (long long)step + 1, r->loss, r->tokens, tokens_of(p) / seconds, seconds, r->norm,
                         burst_learning_rate(p, step), p->predicted_seconds,
                         share_of(p->peak_flops, p, seconds), share_of(p->matmul_flops, p, seconds), s->memory,
-                        p->predicted_memory);
+                        p->predicted_memory, experts_text(p, r, experts, sizeof experts));
 }
 
 /* The remaining time, from the steps so far; empty after the last one. */

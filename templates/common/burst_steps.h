@@ -106,8 +106,11 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
 #include "burst_infer.h"
 #else
 
+#include "burst_counts.h"
+
 static inline int plan_take_sequence(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
+    plan_begin_balance(s);
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, &b->tables)); /* the live pairs change with the documents */
     return plan_begin(c, s, b, loss);
@@ -242,6 +245,7 @@ static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_
     double tokens, loss = 0;
     BurstBatch b;
     BURST_TRY(plan_count(c, s, step, &tokens));
+    plan_begin_loads(s);
     s->sequence = 0;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
         BURST_TRY(burst_batch_read(c, &burst_plan, step, s->group * PLAN_SEQUENCES + i, &b));
@@ -260,6 +264,7 @@ static inline int plan_step(BurstCtx *c, void *state, BurstWeights *w, int64_t s
 {
     PlanState *s = (PlanState *)state;
     BURST_TRY(plan_losses(c, s, w, step, true, result));
+    BURST_TRY(plan_end_loads(c, s, w, result));
     burst_doing(c, "optimizer");
     BURST_TRY(burst_op_part(s->exec, BURST_P_OPTIMIZER));
     return plan_update(c, s, step, &result->norm);
@@ -278,6 +283,9 @@ static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
 {
     PlanState *s = (PlanState *)state;
     s->heads = plan_chunk_heads(0);
+#ifndef PLAN_INFER
+    plan_open_loads(s);
+#endif
     BURST_TRY(plan_open(c, w, &s->exec, &s->weights));
     BURST_TRY(plan_alloc(c, s));
     BURST_TRY(plan_chunks(c, s));

@@ -29,7 +29,7 @@ def write(folder):
     """A run that was resumed after step 2, evaluated, and killed in a line; and one without prediction."""
     (folder / "a.jsonl").write_text(line(1, 5.5) + line(2, 5.0) + line(3, 4.9) + line(3, 4.5) + line(4, 4.25)
                                     + json.dumps({"step": 4, "evaluation_loss": 4.75, "perplexity": 115.6}) + "\n" + '{"step": 5, "lo')
-    (folder / "b.jsonl").write_text("".join(line(n, 6.0 - n / 2, mfu=0) for n in (1, 2, 3)))
+    (folder / "b.jsonl").write_text("".join(line(n, 6.0 - n / 2, mfu=0, expert_loads=[None, 2.0, 1.0 + n]) for n in (1, 2, 3)))
     return [str(folder / name) for name in ("a.jsonl", "b.jsonl")]
 
 
@@ -99,6 +99,9 @@ def test_events(folder, paths):
     assert [(e.step, e.value) for e in found.Scalars("evaluation_loss")] == [(4, 4.75)]
     other = EventAccumulator(str(folder / "events" / "b")).Reload()
     assert [e.value for e in other.Scalars("tokens_per_second")] == [1001.0, 1002.0, 1003.0]
+    loads = {name: [e.value for e in other.Scalars(f"expert_loads{name}")] for name in ("", "/1", "/2")}
+    assert loads == {"": [2.0, 3.0, 4.0], "/1": [2.0] * 3, "/2": [2.0, 3.0, 4.0]}, loads
+    assert "expert_loads/0" not in other.Tags()["scalars"]
     refused("the folder is not empty", *paths, "--tensorboard", folder / "events")
     (folder / "large.jsonl").write_text(line(1, 1e300))
     refused("'loss' of step 1 is 1e+300, and event files have fp32", folder / "large.jsonl", "--tensorboard", folder / "large")
@@ -117,6 +120,7 @@ def test_picture(folder, paths):
     assert (folder / "two.png").read_bytes().startswith(b"\x89PNG")
     assert lines[("loss", "a")] == ([1, 2, 3, 4], [5.5, 5.0, 4.5, 4.25]) and lines[("loss", "b")][1] == [5.5, 5.0, 4.5]
     assert lines[("loss", "a, evaluation")] == ([4], [4.75])
+    assert lines[("largest expert / mean", "b")] == ([1, 2, 3], [2.0, 3.0, 4.0]) and ("largest expert / mean", "a") not in lines
     assert lines[("tokens/s", "b")] == ([1, 2, 3], [1001.0, 1002.0, 1003.0])
     assert lines[("MFU (%)", "a")][1] == [25.0] * 4 and ("MFU (%)", "b") not in lines, list(lines)
     (folder / "other.jsonl").write_text('{"step": 1, "lr": 0.5}\n')

@@ -121,10 +121,10 @@ static int gathered_before(const Backward *b, int gradient)
     return -1;
 }
 
-/* Whether all its outputs are numbers, of experts or of rows, which have no gradients. */
+/* Whether all its outputs are numbers, of experts or of rows, which have no gradients; or counts. */
 static bool of_numbers(const Step *s, const Op *o)
 {
-    bool all = o->write[0].value >= 0;
+    bool all = o->kind != OP_BALANCE;
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         all &= s->values.at[o->write[i].value].element == EL_INT;
     return all;
@@ -135,7 +135,7 @@ static void undo(Backward *b, const Op *forward)
     /* states have none either: the scan's backward finds those of the states after its pieces */
     if (of_numbers(b->step, forward) || forward->kind == OP_STATES)
         return;
-    const int gradient = gradient_of(b->step, forward->write[0].value);
+    const int gradient = forward->write[0].value < 0 ? -1 : gradient_of(b->step, forward->write[0].value);
     if (forward->kind == OP_COMBINE) /* what adds up rows passes the sum's on, by tokens */
         b->step->values.at[forward->read[0].value].gradient = gradient;
     if (passed_to(forward) >= 0)
@@ -199,18 +199,21 @@ static bool sums_go_on(const Backward *b, const Op *o)
     return false;
 }
 
-/* Another reader of experts' weights begins their gradient, to which that of biases adds. */
-static bool weights_begun(const Backward *b, const Op *o)
+/* Another reader begins the gradient of experts' weights, to which that of biases adds, and of logits, to
+ * which the balance loss adds. */
+static bool gradient_begun(const Backward *b, const Op *o)
 {
-    for (int j = 0; j < b->from->ops.n && o->kind == OP_EXPERTS_OUT_BIAS; j++)
-        if (!b->done[j] && b->from->ops.at[j].kind != o->kind && reads(&b->from->ops.at[j], o->read[1]))
+    const bool adds = o->kind == OP_EXPERTS_OUT_BIAS || o->kind == OP_BALANCE;
+    const Operand x = o->read[o->kind == OP_EXPERTS_OUT_BIAS];
+    for (int j = 0; j < b->from->ops.n && adds; j++)
+        if (!b->done[j] && b->from->ops.at[j].kind != o->kind && reads(&b->from->ops.at[j], x))
             return false;
     return true;
 }
 
 static bool ready(const Backward *b, const Op *o)
 {
-    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o) && weights_begun(b, o);
+    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o) && gradient_begun(b, o);
 }
 
 /* [values]: each value gets at most one more, its gradient. */

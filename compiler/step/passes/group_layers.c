@@ -17,10 +17,13 @@ static bool is_copy(const Step *s, const Op *o)
     return (k == OP_STAGE || k == OP_FETCH) && copied_group(s, o) > 1;
 }
 
-/* Which experts tokens choose, and blocks tiles do, is saved of every layer, and never chosen anew. */
-static bool is_choice(const Op *o)
+static bool of_experts(const Value *v) { return v->dim[1] == DIM_EXPERTS; }
+
+/* Which experts tokens choose, and blocks tiles do, is saved of every layer, and never chosen anew, nor
+ * counted: what makes or reads logits of the router. */
+static bool is_choice(const Step *s, const Op *o)
 {
-    return o->kind == OP_LOGITS || o->kind == OP_CHOOSE || o->kind == OP_SELECT;
+    return op_touches(s, o, of_experts) || o->kind == OP_SELECT;
 }
 
 /* NULL: inputs stay on the device. */
@@ -55,7 +58,7 @@ static void group_of_kind(Step *s, int kind)
     for (int i = 0; i < forward->ops.n; i++) {
         Op o = forward->ops.at[i];
         o.again = true;
-        if (!is_copy(s, &o) && !is_choice(&o))
+        if (!is_copy(s, &o) && !is_choice(s, &o))
             *vec_push(s->arena, &again->ops) = o;
     }
     drop_copies(s, backward);

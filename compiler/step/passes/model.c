@@ -67,6 +67,7 @@ static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); 
 static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
 static bool correction(const Model *m) { return m->experts.correction; }
+static bool balance(const Model *m) { return m->experts.balance > 0; }
 static bool no_correction(const Model *m) { return experts(m) && !correction(m); }
 static bool experts_bias(const Model *m) { return m->experts.bias; }
 static bool router_bias(const Model *m) { return m->experts.router_bias; }
@@ -486,6 +487,8 @@ static const Row layer_rows[] = {
     {OP_BIAS, {"logits_product"}, {"logits"}, "mlp.router.bias", .part = router_bias},
     {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = no_correction},
     {OP_CHOOSE, {"logits"}, {"choice", "route"}, "mlp.router.correction", .part = correction},
+    {OP_COUNT, {"choice", "logits", "label", "label_weight"}, {NULL}, NULL, .part = experts},
+    {OP_BALANCE, {"logits", "label", "label_weight"}, {NULL}, NULL, .part = balance},
     {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},
     {OP_EXPERTS_UP,
      {"h2|h1|x_mid", "expert_row", "expert_first", "expert_slot"},
@@ -601,10 +604,22 @@ static Operand operand(const Step *s, const Model *m, const char *text)
     return value < 0 && text[n] == '|' ? operand(s, m, text + n + 1) : (Operand){value, text[n] == '+'};
 }
 
+bool step_counts(const Program *p)
+{
+    return p->model.experts.experts && !p->infer.lengths && p->target && !p->target->device_memory;
+}
+
+/* Tokens that choose experts are counted where the target has the operation, and there are labels. */
+static bool has_row(const Step *s, const Model *m, const Row *row)
+{
+    const bool counts = row->kind == OP_COUNT || row->kind == OP_BALANCE;
+    return has_part(m, row->part) && (!counts || step_counts(s->program));
+}
+
 static void add_rows(Step *s, const Model *m, int block, const Row *row, int rows)
 {
     for (int i = 0; i < rows; i++) {
-        if (!has_part(m, row[i].part))
+        if (!has_row(s, m, &row[i]))
             continue;
         Op o = op_make(row[i].kind);
         o.weight = row[i].weight;

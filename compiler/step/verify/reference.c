@@ -25,6 +25,8 @@ static const Rule rules[] = {
     {.of = OP_GATE_ELEMENTS, .kind = OP_GATE_ELEMENTS, .read = "x0x1", .write = "y0"},
     {.of = OP_LOGITS, .kind = OP_LOGITS, .read = "x0", .write = "y0", .weight = true},
     {.of = OP_CHOOSE, .kind = OP_CHOOSE, .read = "x0", .write = "y0y1", .weight = true},
+    {.of = OP_COUNT, .kind = OP_COUNT, .read = "x0x1x2x3", .write = ""},
+    {.of = OP_BALANCE, .kind = OP_BALANCE, .read = "x0x1x2", .write = ""},
     {.of = OP_ARRANGE, .kind = OP_ARRANGE, .read = "x0", .write = "y0y1y2"},
     {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP, .read = "x0x1x2x3", .write = "y0", .weight = true},
     {.of = OP_EXPERTS_BIAS, .kind = OP_EXPERTS_BIAS, .read = "x0x1", .write = "y0", .weight = true},
@@ -61,6 +63,7 @@ static const Rule rules[] = {
     {.of = OP_LOGITS, .kind = OP_LOGITS_DW, .read = "g0x0", .write = "", .sum = true},
     {.of = OP_LOGITS, .kind = OP_LOGITS_DX, .read = "g0", .write = "d0", .weight = true},
     {.of = OP_CHOOSE, .kind = OP_CHOOSE_BACK, .read = "x0y0g1", .write = "d0"},
+    {.of = OP_BALANCE, .kind = OP_BALANCE_BACK, .read = "x0x1x2", .write = "d0"},
     {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP_DW, .read = "g0x0x1x2", .write = "", .sum = true},
     {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_UP_DX, .read = "g0x2", .write = "e0", .weight = true},
     {.of = OP_EXPERTS_UP, .kind = OP_EXPERTS_SUM, .read = "e0x3", .write = "d0"},
@@ -277,10 +280,11 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
         const Def *d = &def[(v->copy ? v->original : o->read[i].value) * m->span + layer + o->read[i].next];
         if (k != VALUE_INPUT && k != VALUE_ACTIVATION)
             continue;
-        /* kept rows need no gradient, nor numbers of blocks, and a scan's backward has that of the states
-         * that it begins with */
+        /* kept rows and counts need no gradient, nor numbers of blocks, and a scan's backward has that of the
+         * states that it begins with */
         const bool chosen = d->there && m->made.at[d->made].op->kind == OP_SELECT,
-                   none = o->kind == OP_KEEP || o->kind == OP_STATES || o->kind == OP_SELECT || chosen;
+                   none = o->kind == OP_KEEP || o->kind == OP_COUNT || o->kind == OP_STATES ||
+                          o->kind == OP_SELECT || chosen;
         x.from[x.ins] = k == VALUE_ACTIVATION && d->there && !none ? d->made : -1;
         x.chosen[x.ins] = chosen;
         x.output[x.ins] = d->output;

@@ -1,4 +1,4 @@
-/* host/ops/experts.c: a layer's experts: which a token chooses, with which weights, the order of
+/* host/ops/experts/experts.c: a layer's experts: which a token chooses, with which weights, the order of
  * their rows; products of experts' matrices with the rows of the tokens that chose them, by a BLAS call an
  * expert. */
 #include "burst_step.h"
