@@ -109,6 +109,21 @@ class Driver:
             require(with_ == without, f"{name}: {chosen} {with_}\n{dense} {without}")
         return "12 losses and norms are the same bits"
 
+    def evaluates(self, name, p):
+        """What a program evaluates before its first step is that step's loss."""
+        tokens = self.folder / "tokens.bin"
+        tokens.write_bytes(bytes(13 * i * i % 61 for i in range(p.sequence + 1)))
+        program = self.build(f"evaluates_{name}", p, f'data "{tokens}"; evaluate "{tokens}" every 1; steps 1; batch 1; seed 3;')
+        metrics = program.with_suffix(".jsonl")
+        found = []
+        for key, options in (("loss", ()), ("evaluation_loss", ("--steps", "0", "--evaluate"))):
+            metrics.unlink(missing_ok=True)
+            run([program, "--quiet", "--metrics", metrics, *options], 120, self.environment)
+            found.append(re.search(rf'"{key}": ?([^,}}]*)', metrics.read_text())[1])
+        loss, evaluated = found
+        require(abs(float(loss) / float(evaluated) - 1) < 1e-7, f"{name}: a loss of {loss} is evaluated as {evaluated}")
+        return f"loss {loss}, evaluated {evaluated}"
+
     def leaks(self, score):
         """On one rank and on several: the same lists."""
         see = self.folder / "see.h"
@@ -137,6 +152,7 @@ def main():
         driver = Driver(args, pathlib.Path(folder))
         cases = [(f"gradients {name}", driver.gradients, (name, p)) for name, p in GRADIENTS.items()]
         cases += [(f"alike {name}", driver.alike, (name, p)) for name, p in ALIKE.items()]
+        cases += [(f"evaluates {name}", driver.evaluates, (name, p._replace(masks=("first", "documents")))) for name, p in ALIKE.items()]
         cases += [(f"leaks {score}", driver.leaks, (score,)) for score in SCORES]
         for name, check, words in cases:
             if all(re.search(word, name) for word in args.only):

@@ -73,6 +73,18 @@ static void add_besides(const Page *g, const char *id, const char *what, const c
                 id, what, between);
 }
 
+/* Of a mask with a selection, the share of the pairs that it may choose among. */
+static const char *chosen_text(const Page *g, const Program *all, int mask)
+{
+    if (!all->masks[mask].selection)
+        return "";
+    const MaskSum drawn = mask_sum(g->maps[mask]),
+                  most = mask_sum(mask_map_of_all(g->arena, all, mask, BURST_TILE, BURST_TILE));
+    return arena_printf(g->arena, "<br>a selection drawn at random: %.3g %% of %lld pairs that may be kept",
+                        100.0 * (double)drawn.work.pairs / fmax(1, (double)most.work.pairs),
+                        (long long)most.work.pairs);
+}
+
 static void add_masks(const Page *g)
 {
     const Program all = with_all_masks(g->program);
@@ -83,7 +95,8 @@ static void add_masks(const Page *g)
         add(g, "<figure data-name=\"", all.masks[m].text, "\">\n");
         svg_inline(picture_mask(g->arena, &all, m, g->maps[m]), g->out);
         add(g, "<figcaption><code>", svg_short(g->arena, expression.at, EXPRESSION), "</code><br>");
-        add(g, "", layers_text(g->arena, g->program, m), "</figcaption></figure>\n");
+        add(g, "", layers_text(g->arena, g->program, m), chosen_text(g, &all, m));
+        text_add(g->out, "</figcaption></figure>\n");
         text_free(&expression);
     }
     text_add(g->out, "</div>\n");
