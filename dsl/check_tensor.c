@@ -89,6 +89,28 @@ static void check_expert_columns(Checker *c)
                                      : arena_printf(c->arena, "; use `tensor %d` or less", width / least));
 }
 
+/* A rank has scores of its own heads alone. */
+static void check_shared_choices(Checker *c)
+{
+    const Program *p = c->program;
+    const Setting *tensor = &p->layout.tensor;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *s = &p->selections[i];
+        if (s->heads == BURST_SELECT_OF_ALL)
+            diag_error(
+                c->diags, tensor->span,
+                "selection '%s' is `for all heads`, which `tensor` splits over ranks; use `for kv_head` or "
+                "`tensor 1`",
+                s->text);
+        if (s->heads == BURST_SELECT_OF_KV && tensor->value > p->model.kv_heads)
+            diag_error(c->diags, tensor->span,
+                       "selection '%s' is `for kv_head`, whose query heads `tensor %lld` splits over ranks; "
+                       "use `for "
+                       "each head` or at most `tensor %d`",
+                       s->text, (long long)tensor->value, p->model.kv_heads);
+    }
+}
+
 void check_tensor_target(Checker *c)
 {
     const Program *p = c->program;
@@ -109,8 +131,7 @@ void check_tensor_target(Checker *c)
                                                          {"eights of columns", m->ffn / GRANULE}},
                                               4, tensor->value));
     check_expert_columns(c);
-    if (m->selects)
-        diag_error(c->diags, tensor->span, "selections are not supported with `tensor` yet; use `tensor 1`");
+    check_shared_choices(c);
     if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
         !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))
         diag_error(c->diags, p->layout.within.span,

@@ -81,7 +81,8 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
                     X(SHARED_GATE, \
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
         X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X(SCAN_GATES, "scan gates") \
-            X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") X(KERNEL, "kernel") X( \
+            X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") X(KERNEL, "kernel") \
+                X(TILES, "tiles of the sequence") X( \
                 CACHE, \
                 "cache") /* all tokens, and those that continue a prompt */ /* of a sequence that ranks \
                                                                                share: pieces of a rank, the \

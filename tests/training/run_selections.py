@@ -57,6 +57,8 @@ GRADIENTS = {
     "data": Point(("documents", "first"), 4, "schedule gather; partition contiguous; weights zero1; token chunks 3;", data=2),
     "short": Point(("first", "both"), 1, "", 300),
     "offload": Point(("documents", "limits"), 2, "schedule gather; partition zigzag; offload activations; recompute save(q, k, o, lse);"),
+    "tensor": Point(("first", "documents"), 4, "tensor 2; schedule gather; partition contiguous;"),
+    "shared": Point(("first", "documents", "causal"), 4, "tensor 4; recompute full;", more="qk_norm yes; "),
     "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),

@@ -308,7 +308,7 @@ static const PartValue part_values[] = {
     {attends, {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true}},
     {attends, {.name = "v_flat", .dim = {DIM_TOKENS, DIM_VALUE}}},
     {attends, {.name = "v", .dim = {DIM_TOKENS, DIM_VALUE}, .by_heads = true}},
-    {selects, {.name = "selected", .dim = {DIM_ONE}, .element = EL_INT, .kept = true}},
+    {selects, {.name = "selected", .dim = {DIM_TILES}, .element = EL_INT, .kept = true}},
     {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
     {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},

@@ -31,8 +31,8 @@ static bool is_split(Dim d)
 
 static bool has_all_tokens(const Step *s, Operand x)
 {
-    return x.value >= 0 &&
-           (s->values.at[x.value].dim[0] == DIM_ALL_TOKENS || s->values.at[x.value].dim[1] == DIM_ALL_TOKENS);
+    const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
+    return v && (v->dim[0] == DIM_ALL_TOKENS || v->dim[1] == DIM_ALL_TOKENS || v->dim[0] == DIM_TILES);
 }
 
 /* A copy of the value's description, for all tokens. */
