@@ -439,6 +439,14 @@ static Attend attend_of(OpKind k)
     return k == OP_ATTENTION_REST ? ATTEND_REST : ATTEND_FORWARD;
 }
 
+/* Recurrent layers compute and exchange in one operation, whose time has both. */
+static void scan_or_compute(Streams *s)
+{
+    const Collective c = scan_collective(s->model->step, s->at->op);
+    count_bytes(s, &c);
+    compute(s, model_seconds(s->model, s->at));
+}
+
 static void run(Streams *s)
 {
     const StepModel *m = s->model;
@@ -460,7 +468,7 @@ static void run(Streams *s)
     else if (k == WORK_EXCHANGE)
         exchange(s);
     else
-        compute(s, model_seconds(m, at));
+        scan_or_compute(s);
 }
 
 /* A sequence ends with all that is in flight, before the optimizer. */

@@ -140,30 +140,41 @@ static double scan_flops(const BurstScan *m, OpKind k)
     }
 }
 
-/* Maps of all pieces travel and are folded; of the rows before a piece, one message. */
-static void add_pieces(const Step *s, OpKind k, Work *w)
+Collective scan_collective(const Step *s, const Op *o)
 {
     const BurstScan *m = &s->program->model.scan;
-    const Cluster *c = &s->program->cluster;
     const int ranks = s->choice.ranks;
-    if (k == OP_STATES || k == OP_STATES_BACK) {
-        const double maps = (double)ranks * s->pieces;
-        w->products = 2 * maps * m->heads * m->key_dim * m->value_dim * (m->read ? m->key_dim : 1);
-        w->seconds =
-            collective_of(c, (Ring){ranks, 1, 1, false}, maps * (double)burst_scan_map(m) * 4).seconds;
-    } else if (k == OP_HALO || k == OP_HALO_BACK) {
-        const double rows = 2.0 * s->pieces * (s->program->model.scan_kernel - 1);
-        w->seconds = collective_of(c, (Ring){2, 1, 1, false},
-                                   rows * m->columns * s->program->target->activation_bytes)
-                         .seconds;
+    const double maps = (double)ranks * s->pieces,
+                 rows = 2.0 * s->pieces * (s->program->model.scan_kernel - 1);
+    switch (o->kind) {
+    case OP_STATES:
+    case OP_STATES_BACK:
+        return collective_of(&s->program->cluster, (Ring){ranks, 1, 1, false},
+                             maps * (double)burst_scan_map(m) * 4);
+    case OP_HALO:
+    case OP_HALO_BACK:
+        return collective_of(&s->program->cluster, (Ring){2, 1, 1, false},
+                             rows * m->columns * s->program->target->activation_bytes);
+    default: return (Collective){0};
     }
+}
+
+/* Products of the maps of all pieces. */
+static double fold_flops(const Step *s, OpKind k)
+{
+    const BurstScan *m = &s->program->model.scan;
+    if (k != OP_STATES && k != OP_STATES_BACK)
+        return 0;
+    return 2.0 * s->choice.ranks * s->pieces * m->heads * m->key_dim * m->value_dim *
+           (m->read ? m->key_dim : 1);
 }
 
 static Work scan_work(const Step *s, const Op *o)
 {
-    Work w = {.flops = scan_flops(&s->program->model.scan, o->kind), .bytes = memory_bytes(s, o, false)};
-    add_pieces(s, o->kind, &w);
-    return w;
+    return (Work){.flops = scan_flops(&s->program->model.scan, o->kind),
+                  .bytes = memory_bytes(s, o, false),
+                  .products = fold_flops(s, o->kind),
+                  .seconds = scan_collective(s, o).seconds};
 }
 
 /* Where a layer's mask has no selection nothing is chosen: the share of layers that choose, of all. */
