@@ -37,6 +37,8 @@ static int scan_columns(const Shape64 *s)
       !s->query_latent && !s->scan.heads) \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias) \
     X(QN, "self_attn.q_norm.weight", norm_width(s, s->heads), 1, false, s->qk_norm) \
+    X(AGATE, "self_attn.gate_proj.weight", s->heads *value_dim(s), s->hidden, true, \
+      s->attention_gate && !s->scan.heads) \
     X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, \
       !s->latent && !s->scan.heads) \
     X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
@@ -271,10 +273,11 @@ static void add(int64_t count, const double *x, double *y)
 
 /* ---- one layer ---- */
 
-#define KEPT(X) /* what forward keeps: name, size */                                     \
-    X(x, n * s->hidden) X(h1, n * s->hidden) X(q, n * nq) X(k, n * nk) X(v, n * nv)       \
-    X(o, n * no) X(lse, n * s->heads) X(ot, n * no) X(x2, n * s->hidden)                  \
-    X(h2, n * s->hidden) X(g, n * s->ffn) X(u, n * s->ffn) X(a, n * s->ffn)
+#define KEPT(X) /* what forward keeps: name, size */ \
+    X(x, n * s->hidden) \
+    X(h1, n * s->hidden) X(q, n *nq) X(k, n *nk) X(v, n *nv) X(o, n *no) X(lse, n * s->heads) X(ot, n *no) \
+        X(ag, n *no) X(x2, n * s->hidden) X(h2, n * s->hidden) X(g, n * s->ffn) X(u, n * s->ffn) \
+            X(a, n * s->ffn)
 typedef struct Kept {
 #define X(name, size) double *name;
     KEPT(X)
@@ -540,6 +543,11 @@ static void attend(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kep
     Attention64 a = attention_of(s, n, mask, c, w, NULL);
     attention64_forward(&a, c->o, c->lse);
     from_heads(n, s->heads, d, NULL, c->o, c->ot);
+    if (s->attention_gate) {
+        linear(n, s->hidden, s->heads * d, c->h1, w->at[L_AGATE], c->ag);
+        for (int64_t i = 0; i < n * s->heads * d; i++)
+            c->ot[i] /= 1 + exp(-c->ag[i]);
+    }
     linear(n, s->heads * d, s->hidden, c->ot, w->at[L_O], c->x2);
 }
 
@@ -608,6 +616,21 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
     free(flat);
 }
 
+/* d holds the gradient of what the gate multiplied, and becomes that of attention's output. */
+static void gate_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *dw, const Kept *c, double *d,
+                      double *dh)
+{
+    const int64_t width = s->heads * value_dim(s);
+    double *dg = new64(n * width);
+    for (int64_t i = 0; i < n * width; i++) {
+        const double by = 1 / (1 + exp(-c->ag[i]));
+        dg[i] = d[i] * c->ot[i] * (1 - by);
+        d[i] *= by;
+    }
+    linear_back(n, s->hidden, width, c->h1, w->at[L_AGATE], dg, dh, dw->at[L_AGATE]);
+    free(dg);
+}
+
 /* dx holds the gradient of x2 and becomes that of the layer's input. */
 static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw,
                            const Kept *c, double *dx)
@@ -626,6 +649,8 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
            *dv = new64(n * s->kv_heads * e);
     double *dh = new64(n * s->hidden);
     linear_back(n, s->heads * e, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
+    if (s->attention_gate)
+        gate_back(s, n, w, dw, c, dot, dh);
     to_heads(n, s->heads, e, NULL, dot, d_o);
     Attention64 a = attention_of(s, n, mask, c, w, dw);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);

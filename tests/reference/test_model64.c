@@ -208,12 +208,13 @@ static void test_scans(void **state)
         Case c;
         const int kernel = 2 + i % 3;
         Scan64 scan = {4, 1 + kernel % 2, 5, 3, kernel};
+        const bool gate = i % 2;
         if (i >= 3)
             scan.plain = scan.bias = scan.skip = scan.before = true, scan.step_least = 0.2,
             scan.step_most = 1.5;
         case_of(&c,
                 (Shape64){LAYERS, 12, 4, 2, 6, 20, 17, 1e-5, 100.0, .scan = scan, .scans = scans,
-                          .place = place},
+                          .place = place, .attention_gate = gate},
                 causal, causal);
         c.step = 1e-4; /* lengths of queries and keys bend the loss */
         model64_sequence(&c.s, c.w, &c.b, 0.25, c.grad);

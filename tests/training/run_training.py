@@ -138,6 +138,7 @@ MANY = "moe { experts 8; top 3; ffn swiglu 16; groups 4; top_groups 2; correctio
 MIXED = EXPERTS + " ffn layers 0 .. 1: swiglu 40;"  # dense layers first, as in DeepSeek
 EVERY_OTHER = SIGMOIDS.replace("moe", "moe layers 1, 3:") + " ffn swiglu 32;"
 SCANS = "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; conv 4; } ffn swiglu 40;"
+GATED_ATTENTION = "attention_gate yes;"
 MAMBA = ("scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; } "
          "ffn swiglu 40;")
 DOCUMENT = ("document",) * 4
@@ -194,6 +195,14 @@ GRADIENTS = [
         ("", Layout("ring", "keys", "blocks(24)", 2, 2, 4, weights="zero1", chunks=3)))),
     (Layout("ring", "keys", "zigzag", lanes=4, weights="zero2"),
      Shape(masks=("causal", "window(17)") * 2, experts=SCANS.replace("conv 4", "conv 3").replace("ffn swiglu 40;", MIXED), documents="1,2,3,31")),
+    (ONE, Shape(part=GATED_ATTENTION)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full(2)"), Shape(kv_heads=4, part=GATED_ATTENTION, masks=("document", "causal", "full"))),
+    (Layout("ulysses", "keys", "striped", 2, 2, 4, "selective", "zero2", head_chunks=2), Shape(kv_heads=4, part=GATED_ATTENTION, sinks=True)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="save(attn_gate, o, lse)", token_chunks=3, queries="attention", offload="activations"),
+     Shape(part=GATED_ATTENTION + " qk_norm yes;")),
+    (Layout("ring", "keys", "contiguous", lanes=2, token_chunks=3, queries="keys", recompute="ffn"), Shape(part=GATED_ATTENTION, tied="yes")),
+    (Layout("burst", "queries", "zigzag", nodes=2, lanes=2, recompute="tail(0.5)"), Shape(part=GATED_ATTENTION, masks=("document", "causal"))),
+    (Layout("ring", "keys", "zigzag", lanes=4, recompute="full"), Shape(part=GATED_ATTENTION, masks=DOCUMENT, experts=SCANS)),
     (ONE._replace(recompute="full"), Shape(kv_heads=8, tied="yes", masks=("document", "full"))),
     (Layout("ring", "keys", "zigzag", lanes=2), Shape(masks=("document", "causal"))),
     (Layout("ring", "queries", "striped", lanes=3, recompute="full"), Shape(tied="yes")),
