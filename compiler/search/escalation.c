@@ -578,6 +578,67 @@ double search_least(Searcher *s, const Candidate *x)
     return isfinite(least) ? fmax(first, least) : first;
 }
 
+/* ---- less strain ---- */
+
+void search_add_rival(Searcher *s, const Candidate *x)
+{
+    Arena *a = arena_new();
+    Rival r = {*x, {0}};
+    Draft t = search_begin(s, a, diags_new(a), &x->choice);
+    if (t.attention.n && !x->choice.of_mask) {
+        search_add_ranges(s, &t);
+        const Memory m = memory_make(a, &t);
+        const StepParts *p = search_attended(s, &t);
+        r.strain.memory = (double)(m.total + m.beside) + (double)(m.scratch + m.keys);
+        for (int k = 0; k < p->kinds; k++)
+            for (int i = ATTEND_FORWARD; i <= ATTEND_BACKWARD; i++) {
+                const AttentionTime *time = &p->kind[k].time[i];
+                r.strain.seconds += p->kind[k].layers * time->seconds;
+                r.strain.link += p->kind[k].layers * time->link_bytes;
+                r.strain.nic += p->kind[k].layers * time->nic_bytes;
+            }
+        *vec_push(s->arena, &s->rivals) = r;
+    }
+    arena_free(a);
+}
+
+/* Whether two candidates differ only in weights and in how ranks exchange attention. */
+static bool same_but_exchange(const Searcher *s, const Candidate *x, const Candidate *y)
+{
+    static const unsigned may = 1u << SETTING_SCHEDULE | 1u << SETTING_CONTEXT | 1u << SETTING_PLACEMENT |
+                                1u << SETTING_TRAVEL | 1u << SETTING_WEIGHTS;
+    bool same = choice_exchanges(&x->choice) == choice_exchanges(&y->choice) &&
+                x->choice.latents == y->choice.latents && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
+                /* a schedule's best by its plan is compared over drawn batches */
+                (!mask_draws(s->program) || x->choice.schedule == y->choice.schedule);
+    for (int i = 0; i < SETTING_COUNT && same; i++)
+        same = (may >> i & 1) || x->value[i] == y->value[i];
+    return same;
+}
+
+static const Rival *rival_of(const Searcher *s, const Candidate *x)
+{
+    for (int i = 0; i < s->rivals.n; i++)
+        if (s->rivals.at[i].of.order == s->open.at[x->equal_but_weights].order)
+            return &s->rivals.at[i];
+    return NULL;
+}
+
+bool search_outdone(Searcher *s, const Candidate *x)
+{
+    const Rival *own = rival_of(s, x);
+    const double most = search_to_win(s, &x->choice);
+    bool outdone = false;
+    for (int i = 0; i < s->rivals.n && own && !outdone; i++) {
+        const Rival *r = &s->rivals.at[i];
+        const Strain *a = &r->strain, *b = &own->strain;
+        const bool simpler = r->of.order < own->of.order || b->seconds - a->seconds > SEARCH_TIE * most;
+        outdone = r != own && simpler && a->seconds <= b->seconds && a->link <= b->link && a->nic <= b->nic &&
+                  a->memory <= b->memory && same_but_exchange(s, &r->of, x);
+    }
+    return outdone;
+}
+
 /* ---- another candidate's escalation ---- */
 
 double search_least_alike(Searcher *s, const Candidate *x)

@@ -4,6 +4,11 @@
 
 #include "search/search.h"
 
+/* What a step has of attention's schedule, order and sizes: seconds of all layers, forward and backward;
+ * bytes sent inside nodes and between; a rank's memory besides the step's values. */
+typedef struct Strain {
+    double seconds, link, nic, memory;
+} Strain;
 typedef struct Candidate {
     Choice choice;
     int value[SETTING_COUNT]; /* index of each setting's value */
@@ -63,6 +68,11 @@ typedef struct Form {
     Choice choice;
     double step;
 } Form;
+/* A candidate that attends with less strain than others, whatever their weights. */
+typedef struct Rival {
+    Candidate of;
+    Strain strain;
+} Rival;
 /* What the first `n` tried candidates say, those that work. fastest: seconds of a step, 0: none works; forms:
  * with drawn batches. */
 typedef struct Tried {
@@ -108,6 +118,7 @@ typedef struct Searcher {
     Speeds *speeds; /* computed on first use */
     Candidates data; /* numbers of groups to try, falling */
     Candidates open; /* of the current number of groups: to be tried */
+    Vec(Rival) rivals; /* of the current number of groups: whose strain is known */
     Candidates all;  /* tried candidates, simpler ones first */
     Tried tried;
     Vec(Skipped) skipped;
@@ -191,6 +202,11 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Lower bound in seconds for a candidate with the first values of escalating settings, for any escalation it
  * needs and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
+/* Adds it to the rivals. */
+void search_add_rival(Searcher *s, const Candidate *x);
+/* Whether a rival that differs only in how ranks exchange attention strains nothing more, and is simpler or
+ * faster by more than the tie. */
+bool search_outdone(Searcher *s, const Candidate *x);
 /* ---- search/cache.c ---- */
 struct Flow;
 /* The choice's partition with the counts of its pieces, cached. */

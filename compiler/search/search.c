@@ -432,6 +432,13 @@ static void try_open(Searcher *s, Candidate *x)
         note_cut(s, x, first->least);
         return;
     }
+    const bool compares = s->cuts && !x->why_not && !may_layers_differ(s);
+    if (compares && x == first)
+        search_add_rival(s, x);
+    if (compares && search_outdone(s, x)) {
+        note_cut(s, x, first->least);
+        return;
+    }
     search_escalate(s, *x);
     s->hopeless = !s->might_fit;
 }
@@ -481,6 +488,7 @@ static void try_data(Searcher *s, const Candidate *data)
 {
     static const ScheduleKind kinds[] = {SCHEDULES_SHARING, SCHEDULES_SIMPLE, SCHEDULES_LEVELS};
     const int from = s->all.n;
+    s->rivals.n = 0;
     for (int i = 0; i < countof(kinds); i++) {
         s->kind = kinds[i];
         if (tries_kind(s, data, kinds[i]))
@@ -526,6 +534,7 @@ static void try_variants(Searcher *s, unsigned varies)
     const Candidate like = *best_of(s);
     const int from = s->all.n;
     Candidate data = {0};
+    s->rivals.n = 0;
     search_take(s, &data, DATA, like.value[DATA]);
     s->like = &like;
     s->varies = varies;
