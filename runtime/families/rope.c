@@ -117,8 +117,8 @@ const char *rope_wrong(const BurstRope *r, int d)
 {
     if (r->kind == BURST_ROPE_LLAMA3 && r->low >= r->high)
         return "'low' must be below 'high'";
-    if (r->kind == BURST_ROPE_YARN && r->low >= r->high)
-        return "'slow' must be below 'fast'";
+    if (r->kind == BURST_ROPE_YARN && r->low > r->high)
+        return "'slow' must not be above 'fast'";
     if (r->kind == BURST_ROPE_YARN && r->theta <= 1)
         return "yarn needs a base above 1";
     if (r->query_beta > 0 && r->rotary)

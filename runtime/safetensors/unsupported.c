@@ -6,8 +6,8 @@
 
 #define EXPERTS \
     "is a mixture of experts", "types with experts that are known: qwen3_moe, qwen2_moe, olmoe, mixtral, " \
-                               "granitemoe, gpt_oss, minimax_m2, deepseek_v2, deepseek_v3, glm4_moe, " \
-                               "glm4_moe_lite, ernie4_5_moe"
+                               "granitemoe, gpt_oss, minimax_m2, deepseek_v2, deepseek_v3, kimi_k2, " \
+                               "glm4_moe, glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
     "has recurrent layers", "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
                             "qwen3_next and granitemoehybrid are computed"

@@ -197,8 +197,8 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
     "harmless": ({"config": {"hidden_act": "swish", "is_llama_config": True, "rope_interleaved": False, "mup_denominator": 32,
                              "transformers.js_config": {"dtype": "q4"}}}, []),
     # one line, whatever else does not fit
-    "experts": ({"config": {"model_type": "kimi_k2", "n_routed_experts": 8, "num_experts_per_tok": 2, "hidden_act": "gelu"}},
-                ['model_type is "kimi_k2", which is a mixture of experts (n_routed_experts is 8): types with experts that are known: qwen3_moe, qwen2_moe, olmoe']),
+    "experts": ({"config": {"model_type": "dots1", "n_routed_experts": 8, "num_experts_per_tok": 2, "hidden_act": "gelu"}},
+                ['model_type is "dots1", which is a mixture of experts (n_routed_experts is 8): types with experts that are known: qwen3_moe, qwen2_moe, olmoe']),
     "recurrent": ({"config": {"model_type": "bamba", "text_config": {"mamba_d_state": 16}, "num_experts": 1}},
                   ['model_type is "bamba", which has recurrent layers (mamba_d_state is 16)']),
     "kimi_linear": ({"config": {"model_type": "kimi_linear", "linear_attn_config": {"num_heads": 4}}},

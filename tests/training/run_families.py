@@ -15,6 +15,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,7 @@ CASES = {  # name: class, its configuration
     "dynamic": ("Llama", dict(rope("dynamic", factor=2.0), max_position_embeddings=32)),
     "dynamic_short": ("Llama", rope("dynamic", factor=2.0)),
     "yarn": ("Llama", rope("yarn", factor=8.0, original_max_position_embeddings=8, beta_fast=4.0, beta_slow=0.5, attention_factor=0.9)),
+    "yarn_step": ("Llama", rope("yarn", factor=8.0, original_max_position_embeddings=16, beta_fast=1.0, beta_slow=1.0)),  # as Kimi-K2
     "yarn_mscale": ("Llama", rope("yarn", factor=8.0, original_max_position_embeddings=8, mscale=1.0, mscale_all_dim=0.5)),
     "mistral": ("Mistral", WINDOW),
     "nemo": ("Mistral", dict(rope("default", 1e6), sliding_window=None, head_dim=24)),
@@ -590,6 +592,21 @@ class Case:
             require(value.dtype == (torch.float32 if correction else torch.bfloat16), f"{self.name}: {name} of an export in bf16 is {value.dtype}")
             require(torch.equal(value, start[name].to(value.dtype)) == correction, f"{self.name}: {name} is {'another' if correction else 'the same'} after a step")
 
+    def check_kimi(self):
+        """The same folder as Kimi-K2 names its type: the same model, which an export calls by that name."""
+        start, kimi, out = self.folder / "start", self.folder / "kimi", self.folder / "after_kimi"
+        shutil.copytree(start, kimi)
+        config = json.loads((start / "config.json").read_text())
+        (kimi / "config.json").write_text(json.dumps({**config, "model_type": "kimi_k2"}))
+        text, as_v3 = self.programs.imported(kimi), self.programs.imported(start)
+        require(text.replace("kimi_k2", "deepseek_v3").replace(str(kimi), str(start)).replace('"kimi"', '"start"') == as_v3, f"kimi_k2 is imported as {text}")
+        tools, source = self.programs.tools, self.model_text(LAYOUTS["ring"][1]).replace("family deepseek_v3", "family kimi_k2")
+        program = tools.link(tools.emit(self.folder, "p_kimi", emitted.topology(1, 4), source))
+        is_ = self.run(program, "--weights", kimi, "--steps", 1, "--export", out)
+        require(abs(is_ / self.loss - 1) <= LOSS, f"{self.name}: loss {is_} of kimi_k2, {self.loss} in transformers")
+        kept = json.loads((out / "config.json").read_text())
+        require((kept["model_type"], kept["architectures"]) == ("kimi_k2", ["DeepseekV3ForCausalLM"]), f"an export of kimi_k2 is a {kept['model_type']}")
+
     def check_refused(self):
         """Tensors of experts that are missing, or of another shape, and numbers that make no sense, are named."""
         import safetensors.torch
@@ -735,6 +752,7 @@ class Case:
             if self.name == "deepseek_v3":
                 self.check_refused()
                 self.check_corrections(program)
+                self.check_kimi()
             kept = json.loads((after / "config.json").read_text())["model_type"]
             require(kept == json.loads((self.folder / "start/config.json").read_text())["model_type"], f"{self.name} became a {kept}")
 
