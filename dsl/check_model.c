@@ -331,7 +331,7 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
 {
     const BurstExperts *m = &f->m.experts;
     if (family->dense && f->m.layer.experts == BURST_EXPERTS_SOME) {
-        if (!is_dense_first(&f->m))
+        if (family->dense != DENSE_LISTED && !is_dense_first(&f->m))
             diag_error(c->diags, f->family,
                        "the family %s has 'ffn' in its first layers, 'moe' in all others", family->type);
     } else if (family->dense) {

@@ -101,8 +101,16 @@ typedef struct ScanFields {
 } ScanFields;
 /* Fields that say how many of the first layers have a dense network in place of experts:
  * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval;
- * num_local_experts, which is 0 where all are dense. */
-typedef enum DenseLayers { DENSE_NONE, DENSE_FIRST, DENSE_TYPES, DENSE_START, DENSE_ZERO } DenseLayers;
+ * num_local_experts, which is 0 where all are dense. Or any layers: mlp_only_layers, a list, and all but each
+ * decoder_sparse_step-th. */
+typedef enum DenseLayers {
+    DENSE_NONE,
+    DENSE_FIRST,
+    DENSE_TYPES,
+    DENSE_START,
+    DENSE_ZERO,
+    DENSE_LISTED
+} DenseLayers;
 /* Another name that transformers takes for a field. */
 typedef struct Alias {
     const char *name, *other;

@@ -129,6 +129,7 @@ static const struct Neutral {
     {"use_bidirectional_attention", "[false, null]"},
     {"rope_interleave", "[true]", "youtu"},
     {"rope_interleave", "[true]", "deepseek_v3"},
+    {"rope_interleave", "[true]", "kimi_k2"},
     {"rope_interleave", "[true]", "glm4_moe_lite"},
     {"moe_norm_min", "[1e-12]", "ernie4_5_moe"},
     {"rope_interleave", "[false, null]"},

@@ -25,6 +25,23 @@ static void write_parts(FILE *out, const BurstLayer *l)
             l->head_bias ? " head_bias yes;" : "", l->attention_gate ? " attention_gate yes;" : "");
 }
 
+/* "  ffn layers 0 .. 2, 5: swiglu 10944;" */
+static void write_dense(FILE *out, const HfModel *m, const char *activation)
+{
+    const char *before = "  ffn layers ";
+    for (int64_t first = 0, end; first < m->layers; first = end + 1) {
+        for (end = first; end < m->layers && layer_is_dense(m->dense_at, end); end++)
+            ;
+        if (end == first)
+            continue;
+        fprintf(out, "%s%lld", before, (long long)first);
+        if (end - first > 1)
+            fprintf(out, " .. %lld", (long long)(end - 1));
+        before = ", ";
+    }
+    fprintf(out, ": %s %lld;\n", activation, (long long)m->ffn);
+}
+
 /* What no field of config.json says is the family's. */
 static void write_experts(FILE *out, const HfModel *m, const char *activation)
 {
@@ -88,11 +105,8 @@ static void write_model(FILE *out, const HfModel *m)
     if (m->query_latent)
         fprintf(out, " query_latent %lld;", (long long)m->query_latent);
     fputs(m->parts.layer.latent ? "\n" : "", out);
-    if (m->dense == 1 && m->parts.layer.experts)
-        fprintf(out, "  ffn layers 0: %s %lld;\n", activations[m->parts.layer.activation], (long long)m->ffn);
-    else if (m->dense && m->parts.layer.experts)
-        fprintf(out, "  ffn layers 0 .. %lld: %s %lld;\n", (long long)(m->dense - 1),
-                activations[m->parts.layer.activation], (long long)m->ffn);
+    if (m->dense && m->parts.layer.experts)
+        write_dense(out, m, activations[m->parts.layer.activation]);
     if (m->parts.layer.experts)
         write_experts(out, m, activations[m->parts.layer.activation]);
     else

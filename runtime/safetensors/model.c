@@ -71,6 +71,16 @@ static bool layer_has_experts(const BurstPlan *p, int layer)
     return found;
 }
 
+/* Which layers have no experts; how many. */
+static int64_t note_dense(const BurstPlan *p, uint64_t at[DENSE_WORDS])
+{
+    int64_t dense = 0;
+    for (int layer = 0; layer < p->layers && layer < DENSE_MOST; layer++)
+        if (!layer_has_experts(p, layer))
+            at[layer / 64] |= UINT64_C(1) << layer % 64, dense++;
+    return dense;
+}
+
 /* How many of the first layers have no experts; -1: a later one has none either. */
 static int64_t dense_layers(const BurstPlan *p)
 {
@@ -157,6 +167,9 @@ HfModel model_of(const BurstPlan *p)
                  .rope = p->rope};
     memcpy(m.scale, p->scale, sizeof m.scale);
     m.family = p->family ? family_named(p->family) : family_with(&m.parts);
+    const int64_t dense = note_dense(p, m.dense_at);
+    if (m.family && m.family->dense == DENSE_LISTED)
+        m.dense = dense;
     m.family = m.family ? m.family : &families[0];
     if (m.family->moe && m.family->moe->shared_counts && m.expert_width > 0)
         m.shared_ffn /= m.expert_width;
@@ -494,10 +507,9 @@ static void read_parts(Misfits *m, const json_t *config, const HfModel *plan, Hf
 /* ---- layers without experts ---- */
 
 static const char *const dense_fields[] = {
-    [DENSE_FIRST] = "first_k_dense_replace",
-    [DENSE_TYPES] = "mlp_layer_types",
-    [DENSE_START] = "moe_layer_start_index",
-    [DENSE_ZERO] = "num_local_experts",
+    [DENSE_FIRST] = "first_k_dense_replace", [DENSE_TYPES] = "mlp_layer_types",
+    [DENSE_START] = "moe_layer_start_index", [DENSE_ZERO] = "num_local_experts",
+    [DENSE_LISTED] = "mlp_only_layers",
 };
 
 /* By a list of "dense" and "sparse"; -1: others than the first are dense. */
@@ -545,6 +557,42 @@ static int64_t dense_of(const json_t *config, const Family *f, json_int_t layers
     return dense < layers ? dense : layers;
 }
 
+static bool lists(const json_t *list, json_int_t layer)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == layer)
+            return true;
+    return false;
+}
+
+/* Layers that mlp_only_layers lists, and all but each decoder_sparse_step-th; -1: no model can say it. */
+static int64_t dense_listed(const json_t *config, json_int_t layers, uint64_t at[DENSE_WORDS])
+{
+    const json_t *list = json_object_get(config, dense_fields[DENSE_LISTED]),
+                 *every = json_object_get(config, "decoder_sparse_step");
+    const json_int_t step = given(every) ? json_integer_value(every) : 1;
+    bool right = step > 0 && layers <= DENSE_MOST && (!given(list) || json_is_array(list));
+    int64_t dense = 0;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        right = right && json_is_integer(json_array_get(list, i));
+    for (json_int_t layer = 0; layer < layers && right; layer++)
+        if (lists(list, layer) || (layer + 1) % step)
+            at[layer / 64] |= UINT64_C(1) << layer % 64, dense++;
+    return right ? dense : -1;
+}
+
+static void note_first(HfModel *there)
+{
+    for (int64_t layer = 0; layer < there->dense && layer < DENSE_MOST; layer++)
+        there->dense_at[layer / 64] |= UINT64_C(1) << layer % 64;
+}
+
+static bool same_dense(const HfModel *a, const HfModel *b)
+{
+    return a->dense == b->dense &&
+           (a->family->dense != DENSE_LISTED || memcmp(a->dense_at, b->dense_at, sizeof a->dense_at) == 0);
+}
+
 static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const Family *f = there->family;
@@ -552,13 +600,21 @@ static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, Hf
     char text[VALUE_TEXT];
     if (!f->dense || layers < 1)
         return;
-    there->dense = dense_of(config, f, layers);
+    const bool listed = f->dense == DENSE_LISTED;
+    there->dense = listed ? dense_listed(config, layers, there->dense_at) : dense_of(config, f, layers);
+    if (!listed)
+        note_first(there);
     there->layers = layers;
     value_text(json_object_get(config, dense_fields[f->dense]), text);
-    if (there->dense < 0)
+    if (there->dense < 0 && listed)
+        misfit(m, "%s is %s; only a list of layers, and a decoder_sparse_step from 1 on, are computed",
+               dense_fields[f->dense], text);
+    else if (there->dense < 0)
         misfit(m, "%s is %s; only experts in all layers from one on are computed", dense_fields[f->dense],
                text);
-    else if (plan && there->dense != plan->dense)
+    else if (plan && listed && !same_dense(there, plan))
+        misfit(m, "%s is %s: other layers without experts than the plan's", dense_fields[f->dense], text);
+    else if (plan && !same_dense(there, plan))
         misfit(m, "%s is %s: %lld layers without experts, expected %lld", dense_fields[f->dense], text,
                (long long)there->dense, (long long)plan->dense);
     there->dense = there->dense < 0 ? 0 : there->dense;
@@ -567,12 +623,24 @@ static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, Hf
         there->parts.layer.experts = BURST_EXPERTS_NO;
 }
 
+static bool write_listed(json_t *config, const HfModel *m)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; list && i < m->layers; i++)
+        if (layer_is_dense(m->dense_at, i))
+            json_array_append_new(list, json_integer(i));
+    return json_object_set_new(config, dense_fields[DENSE_LISTED], list) == 0 &&
+           json_object_set_new(config, "decoder_sparse_step", json_integer(1)) == 0;
+}
+
 static bool write_dense(json_t *config, const HfModel *m)
 {
     const Family *f = m->family;
     if (f->dense == DENSE_ZERO)
         return m->dense < m->layers ||
                json_object_set_new(config, dense_fields[f->dense], json_integer(0)) == 0;
+    if (f->dense == DENSE_LISTED)
+        return write_listed(config, m);
     if (f->dense != DENSE_TYPES)
         return json_object_set_new(config, dense_fields[f->dense], json_integer((json_int_t)m->dense)) == 0;
     json_t *types = json_array();
@@ -666,6 +734,7 @@ bool model_has_field(const Family *f, const char *name)
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
     found = found || (f->dense && strcmp(name, dense_fields[f->dense]) == 0) ||
             (f->dense == DENSE_START && strcmp(name, "moe_layer_end_index") == 0) ||
+            (f->dense == DENSE_LISTED && strcmp(name, "decoder_sparse_step") == 0) ||
             (f->moe && f->moe->method && strcmp(name, "topk_method") == 0);
     found = found || scans_has_field(f, name) ||
             (f->layer_ropes == ROPES_BY_WORD && strcmp(name, "position_embedding_type") == 0);

@@ -93,12 +93,18 @@ float from_half(uint16_t bits);
 uint16_t to_bf16(float x); /* to nearest, ties to even */
 
 /* ---- config.json ---- */
+enum { DENSE_WORDS = 16, DENSE_MOST = 64 * DENSE_WORDS }; /* layers */
+static inline bool layer_is_dense(const uint64_t at[DENSE_WORDS], int64_t layer)
+{
+    return layer < DENSE_MOST && at[layer / 64] >> layer % 64 & 1;
+}
 /* What a model is to Hugging Face. */
 typedef struct HfModel {
     const Family *family;
     int64_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
     int64_t experts, top, expert_width; /* of layer.experts */
     int64_t dense; /* so many first layers have none, where others have; -1: others than the first */
+    uint64_t dense_at[DENSE_WORDS]; /* a bit for each; of DENSE_LISTED `dense` is their number */
     int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
     int64_t scan_heads, scan_key_heads, scan_key_dim, scan_value_dim, scan_kernel; /* of layer.scan */
     double step_least, step_most; /* of a scan without a delta rule; else 0 */

@@ -178,6 +178,8 @@ CASES = {  # name: class, its configuration
                                                 mamba_n_groups=2, position_embedding_type="rope", mamba_d_conv=3, residual_multiplier=0.5,
                                                 attention_multiplier=0.3, time_step_limit=(0.3, 0.9))),
     "qwen3_moe": ("Qwen3Moe", dict(EXPERTS, head_dim=32, norm_topk_prob=True, moe_intermediate_size=48)),
+    "qwen3_moe_some": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=True, moe_intermediate_size=48, mlp_only_layers=[0, 2])),
+    "qwen2_moe_some": ("Qwen2Moe", dict(EXPERTS, moe_intermediate_size=40, shared_expert_intermediate_size=56, mlp_only_layers=[1, 3])),
     "qwen3_moe_plain": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=40, num_experts_per_tok=3)),
     "qwen3_moe_one": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=False, moe_intermediate_size=48, num_experts_per_tok=1)),
     "qwen3_moe_all": ("Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=True, moe_intermediate_size=48, num_experts_per_tok=8)),
@@ -592,6 +594,18 @@ class Case:
             require(value.dtype == (torch.float32 if correction else torch.bfloat16), f"{self.name}: {name} of an export in bf16 is {value.dtype}")
             require(torch.equal(value, start[name].to(value.dtype)) == correction, f"{self.name}: {name} is {'another' if correction else 'the same'} after a step")
 
+    def check_step(self):
+        """Every layer but each second, as a list and as a step."""
+        config = json.loads((self.folder / "start/config.json").read_text())
+        texts = [self.programs.imports(self.folder / "step", json.dumps({**config, **more})) for more in (
+            {}, dict(mlp_only_layers=[], decoder_sparse_step=2), dict(mlp_only_layers=[0, 2], decoder_sparse_step=2),
+            dict(mlp_only_layers=[0], decoder_sparse_step=2), dict(mlp_only_layers=[0, 1, 3], decoder_sparse_step=1), dict(mlp_only_layers=[0, 1, 2, 3]))]
+        require(texts[0][0] == 0 and texts[0] == texts[1] == texts[2] == texts[3] and "ffn layers 0, 2:" in texts[0][1], f"{self.name}: {texts[:4]}")
+        require("ffn layers 0 .. 1, 3:" in texts[4][1] and "ffn swiglu 96;" in texts[5][1] and "moe {" not in texts[5][1].split("{", 1)[1],
+                f"{self.name}: {texts[4:]}")
+        told = [self.programs.imports(self.folder / "step", json.dumps({**config, **more})) for more in (dict(decoder_sparse_step=0), dict(mlp_only_layers=["0"]))]
+        require(all(code == 1 and "only a list of layers, and a decoder_sparse_step from 1 on" in text for code, text in told), f"{self.name}: {told}")
+
     def check_kimi(self):
         """The same folder as Kimi-K2 names its type: the same model, which an export calls by that name."""
         start, kimi, out = self.folder / "start", self.folder / "kimi", self.folder / "after_kimi"
@@ -749,6 +763,8 @@ class Case:
                 self.check_mxfp4(program)
             if self.name == "qwen3_5_moe":
                 self.check_packed(program)
+            if self.name == "qwen3_moe_some":
+                self.check_step()
             if self.name == "deepseek_v3":
                 self.check_refused()
                 self.check_corrections(program)
