@@ -280,8 +280,9 @@ typedef struct Work {
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
 /* a gather or scatter of tensor ranks that computing waits for */
 Collective tensor_collective(const Step *s, const Op *o);
-/* What ranks that share a sequence exchange for its recurrent layers; other operations: nothing. */
-Collective scan_collective(const Step *s, const Op *o);
+/* What ranks that share a sequence exchange for its recurrent layers, or to choose blocks; other operations:
+ * nothing. */
+Collective sequence_collective(const Step *s, const Op *o);
 /* is_short: for a short chunk of heads */
 Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short);
 RankKind rank_kind_of(const Cluster *c, int rank, double tokens);

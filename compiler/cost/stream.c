@@ -439,10 +439,10 @@ static Attend attend_of(OpKind k)
     return k == OP_ATTENTION_REST ? ATTEND_REST : ATTEND_FORWARD;
 }
 
-/* Recurrent layers compute and exchange in one operation, whose time has both. */
-static void scan_or_compute(Streams *s)
+/* Recurrent layers, and choices of blocks, compute and exchange in one operation, whose time has both. */
+static void exchange_or_compute(Streams *s)
 {
-    const Collective c = scan_collective(s->model->step, s->at->op);
+    const Collective c = sequence_collective(s->model->step, s->at->op);
     count_bytes(s, &c);
     compute(s, model_seconds(s->model, s->at));
 }
@@ -468,7 +468,7 @@ static void run(Streams *s)
     else if (k == WORK_EXCHANGE)
         exchange(s);
     else
-        scan_or_compute(s);
+        exchange_or_compute(s);
 }
 
 /* A sequence ends with all that is in flight, before the optimizer. */

@@ -140,7 +140,33 @@ static double scan_flops(const BurstScan *m, OpKind k)
     }
 }
 
-Collective scan_collective(const Step *s, const Op *o)
+/* Where a layer's mask has no selection nothing is chosen: the share of layers that choose, of all. */
+static double selecting_share(const Program *p)
+{
+    double n = 0;
+    for (int l = 0; l < p->model.layers; l++)
+        n += p->masks[p->layer_mask[l]].selection > 0;
+    return n / p->model.layers;
+}
+
+/* What represents blocks; tiles, where the tile after needs it; and lists. Of the largest selection. */
+static Collective select_collective(const Step *s)
+{
+    const Program *p = s->program;
+    const Heads h = s->shape.rank;
+    double bytes = 0;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *x = &p->selections[i];
+        const double blocks = (double)((p->sequence + x->block - 1) / x->block),
+                     tiles = (double)select_tiles(p, x),
+                     queries = x->query_rows > 1 ? tiles * h.heads * x->query_rows * p->model.head_dim : 0;
+        bytes = fmax(bytes, 4 * (blocks * h.kv_heads * x->key_rows * p->model.head_dim + queries +
+                                 tiles * (double)select_words(&s->shape, x)));
+    }
+    return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
+}
+
+Collective sequence_collective(const Step *s, const Op *o)
 {
     const BurstScan *m = &s->program->model.scan;
     const int ranks = s->choice.ranks;
@@ -151,6 +177,7 @@ Collective scan_collective(const Step *s, const Op *o)
     case OP_STATES_BACK:
         return collective_of(&s->program->cluster, (Ring){ranks, 1, 1, false},
                              maps * (double)burst_scan_map(m) * 4);
+    case OP_SELECT: return ranks > 1 ? select_collective(s) : (Collective){0};
     case OP_HALO:
     case OP_HALO_BACK:
         return collective_of(&s->program->cluster, (Ring){2, 1, 1, false},
@@ -174,39 +201,23 @@ static Work scan_work(const Step *s, const Op *o)
     return (Work){.flops = scan_flops(&s->program->model.scan, o->kind),
                   .bytes = memory_bytes(s, o, false),
                   .products = fold_flops(s, o->kind),
-                  .seconds = scan_collective(s, o).seconds};
-}
-
-/* Where a layer's mask has no selection nothing is chosen: the share of layers that choose, of all. */
-static double selecting_share(const Program *p)
-{
-    double n = 0;
-    for (int l = 0; l < p->model.layers; l++)
-        n += p->masks[p->layer_mask[l]].selection > 0;
-    return n / p->model.layers;
+                  .seconds = sequence_collective(s, o).seconds};
 }
 
 static Work select_work(const Step *s, const Op *o)
 {
     const Program *p = s->program;
-    const Heads h = s->shape.rank;
-    double flops = 0, bytes = 0;
+    double flops = 0;
     for (int i = 0; i < p->selection_count; i++) {
         const Selection *x = &p->selections[i];
         const double blocks = (double)p->sequence / (double)x->block, tiles = (double)select_tiles(p, x),
                      scores = tiles * blocks / (x->noncausal ? 1 : 2);
-        flops = fmax(flops, 2.0 * scores * h.heads * x->key_rows * p->model.head_dim / (double)p->sequence);
-        bytes = fmax(bytes, 4 * (blocks * h.kv_heads * x->key_rows * p->model.head_dim +
-                                 tiles * h.heads * x->query_rows * p->model.head_dim +
-                                 tiles * (double)select_words(&s->shape, x)));
+        flops = fmax(flops, 2.0 * scores * s->shape.rank.heads * x->key_rows * p->model.head_dim /
+                                (double)p->sequence);
     }
-    const int ranks = s->choice.ranks;
-    const double share = selecting_share(p),
-                 seconds = ranks > 1 ? collective_of(&p->cluster, (Ring){ranks, 1, 1, false}, bytes).seconds
-                                     : 0;
-    return (Work){.flops = share * flops,
-                  .bytes = share * operand_bytes(s, o, o->read[1], false),
-                  .seconds = share * seconds};
+    return (Work){.flops = selecting_share(p) * flops,
+                  .bytes = selecting_share(p) * operand_bytes(s, o, o->read[1], false),
+                  .seconds = sequence_collective(s, o).seconds};
 }
 
 /* Per token. On a device, logits of a tile are read twice and their gradients written, and dw is read and

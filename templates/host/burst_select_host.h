@@ -70,7 +70,10 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
     burst_select_keys(&x, chunk, k, own);
     BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, keys));
     burst_select_queries(&x, chunk, q, own);
-    BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, tiles));
+    if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
+        BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, tiles));
+    else
+        burst_select_place(chunk, how->queries, n.query_words, own, tiles);
     burst_select_blocks(&x, chunk, tiles, keys, scratch + at.work, (int32_t *)(void *)own);
 #ifdef PLAN_CHECKED
     if (burst_select_check(&x, chunk, (int32_t *)(void *)own))

@@ -63,6 +63,11 @@ GRADIENTS = {
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),
          "ulysses": Point((), 4, "schedule ulysses; partition contiguous; recompute full;")}
+SENDS = {"first": Point(("first", "first"), 2, "schedule gather; partition contiguous;"),
+         "previous": Point(("previous", "previous"), 2, "schedule gather; partition contiguous;", 768),
+         "limits": Point(("limits", "limits"), 2, "schedule ulysses; partition contiguous;")}
+UNITS = {"B": 1e-3, "kB": 1, "MB": 1e3}
+ROUNDED = 0.02  # kB, of figures with two decimals
 SCORES = ("first", "limits", "documents", "previous")
 RANKS = (1, 2, 4)
 
@@ -96,6 +101,20 @@ class Driver:
         match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
         require(match and done.returncode == 0, f"{name}: {p}\n{done.stdout}{done.stderr}")
         return f"loss {match[1]}, worst gradient {match[2]} ({match[3]})"
+
+    def bytes(self, name, p):
+        """Ranks send what is predicted: of attention's transfers, of what represents tiles and blocks, and of lists."""
+        program = self.build(f"bytes_{name}", p, "batch 2;", self.args.gradients)
+        sent = int(re.search(r" sent (\d+)", run([program, *p.masks], 120, self.environment).stdout)[1]) / 1000
+        cost = run([self.tools.burstc, program.with_suffix(".topo"), program.with_suffix(".burst"), "--emit=cost"], 60).stdout
+        planned = p.lanes * sum(float(number) * UNITS[unit] for number, unit in re.findall(r"(\S+) (\S?B) (?:inside|between) nodes", cost))
+        return sent, planned
+
+    def sends(self, name, p):
+        (sent, planned), (dense, of_dense) = (self.bytes(f"{name}_{masks[0]}", p._replace(masks=masks)) for masks in (p.masks, ("causal",) * len(p.masks)))
+        more, of_more = sent - dense, planned - of_dense
+        require(more > 0 and abs(more - of_more) <= ROUNDED * p.lanes, f"{name}: {more} kB more than without a selection, {of_more} predicted")
+        return f"{more:.3f} kB more than without a selection, {of_more:.3f} predicted"
 
     def losses(self, name, p):
         program = self.build(name, p, "steps 6; batch 1; optimizer adamw { lr 1e-2; } seed 3;")
@@ -154,6 +173,7 @@ def main():
         driver = Driver(args, pathlib.Path(folder))
         cases = [(f"gradients {name}", driver.gradients, (name, p)) for name, p in GRADIENTS.items()]
         cases += [(f"alike {name}", driver.alike, (name, p)) for name, p in ALIKE.items()]
+        cases += [(f"sends {name}", driver.sends, (name, p)) for name, p in SENDS.items()]
         cases += [(f"evaluates {name}", driver.evaluates, (name, p._replace(masks=("first", "documents")))) for name, p in ALIKE.items()]
         cases += [(f"leaks {score}", driver.leaks, (score,)) for score in SCORES]
         for name, check, words in cases:
