@@ -20,11 +20,11 @@ static int words_choice(Checker *c, const Ast *a, const char *const *names, int 
 {
     const char *text = words_text(c, a->args);
     Text all = {0};
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         if (strcmp(text, names[i]) == 0)
             return i;
+    for (int i = 0; i < n; i++)
         text_printf(&all, "%s%s", list_separator(i, n, " or "), names[i]);
-    }
     diag_error(c->diags, a->span, "%s cannot be '%s'; expected %s", what, text, all.at);
     text_free(&all);
     return -1;

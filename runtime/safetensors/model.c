@@ -781,13 +781,20 @@ static double rope_part(const HfModel *m)
     return (int64_t)(strtod(written, NULL) * heads) == (int64_t)turns ? turns / heads : (turns + 0.5) / heads;
 }
 
+/* Groups that the family reads only by another method of choosing. */
+static bool is_idle_group(const HfModel *m, const Field *f)
+{
+    const bool group = f->at == offsetof(HfModel, groups) || f->at == offsetof(HfModel, top_groups);
+    return f->experts && group && m->family->moe && m->family->moe->method && m->groups <= 1;
+}
+
 bool model_write(json_t *config, const HfModel *m)
 {
     bool made = json_object_set_new(config, "model_type", json_string(m->family->type)) == 0;
     for (int i = 0; made && i < FIELDS; i++) {
         json_t *value = value_of(m, &fields[i]);
         made = is_unsaid(m->family, &fields[i]) || !has_field(m->family, &fields[i]) ||
-               is_of_none(m, &fields[i]) ||
+               is_of_none(m, &fields[i]) || is_idle_group(m, &fields[i]) ||
                json_object_set(config, field_name(m->family, &fields[i]), value) == 0;
         json_decref(value);
     }

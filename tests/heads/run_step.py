@@ -97,7 +97,7 @@ def program(text, root, tied, part):
     text = whole(text, root)
     begin = base.index("static int plan_take(")
     layers = [cut(text, r"^static const BurstTensor plan_embedding.*?^static const BurstUnit plan_units.*?^\};$", "units"),
-              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), cut(header(root, "burst_steps.h"), r"^#ifndef PLAN_GROUP_LAYERS.*?(?=^/\* ---- one sequence)", "units and places"),
+              cut(text, r"^static const int plan_layer_mask\[.*?^\};$", "masks of layers"), header(root, "burst_counts.h"), cut(header(root, "burst_steps.h"), r"^#ifndef PLAN_GROUP_LAYERS.*?(?=^/\* ---- one sequence)", "units and places"),
               function(text, "plan_begin"), *[f"static int {name}\n{{\n    return BURST_OK;\n}}\n" for name in
                 ("plan_end(BurstCtx *, PlanState *, double *)", "plan_live(BurstCtx *, PlanState *, const BurstTables *)")]]
     for helper in ("plan_act", "plan_floats", "plan_bytes"):

@@ -208,6 +208,19 @@ static const int32_t *chosen_by(const BurstAttend *a, int h, int q_tile)
     return a->chosen + (tile * a->chosen_lists + list) * how->top;
 }
 
+bool burst_select_has(const int32_t *list, int top, int64_t block)
+{
+    int lo = 0, hi = top;
+    while (lo < hi) { /* the rest of a list is -1, the greatest as an unsigned number */
+        const int middle = lo + (hi - lo) / 2;
+        if ((uint32_t)list[middle] < (uint32_t)block)
+            lo = middle + 1;
+        else
+            hi = middle;
+    }
+    return lo < top && list[lo] == block;
+}
+
 /* Keys of a tile follow each other, since a rank has whole blocks. */
 static int chosen_cover(const BurstAttend *a, int h, int q_tile, int k_tile, uint64_t *keep)
 {

@@ -199,19 +199,6 @@ void burst_select_blocks(const BurstSelect *s, const BurstChunk *c, const float 
 
 /* ---- attention over the lists ---- */
 
-bool burst_select_has(const int32_t *list, int top, int64_t block)
-{
-    int lo = 0, hi = top;
-    while (lo < hi) { /* the rest of a list is -1, the greatest as an unsigned number */
-        const int middle = lo + (hi - lo) / 2;
-        if ((uint32_t)list[middle] < (uint32_t)block)
-            lo = middle + 1;
-        else
-            hi = middle;
-    }
-    return lo < top && list[lo] == block;
-}
-
 int burst_select_check(const BurstSelect *s, const BurstChunk *c, const int32_t *lists)
 {
     const BurstSelection *how = s->how;
