@@ -602,6 +602,11 @@ void search_add_rival(Searcher *s, const Candidate *x)
     arena_free(a);
 }
 
+void search_drop_rival(Searcher *s, const Candidate *x)
+{
+    s->rivals.n -= s->rivals.n > 0 && s->rivals.at[s->rivals.n - 1].of.order == x->order;
+}
+
 /* Whether two candidates differ only in weights and in how ranks exchange attention. */
 static bool same_but_exchange(const Searcher *s, const Candidate *x, const Candidate *y)
 {

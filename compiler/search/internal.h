@@ -131,8 +131,8 @@ typedef struct Searcher {
     bool cuts;      /* candidates that cannot win, or cannot fit, are pruned */
     bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
     bool hopeless;  /* no candidate with so many groups fits */
-    /* unfit: pruned for that; cut: pruned by lower bounds */
-    int unfit, cut;
+    /* unfit: pruned for that; cut: pruned by lower bounds; outdone: by search_outdone */
+    int unfit, cut, outdone;
     Vec(Points) points;
     Vec(Near) nears;
     bool advises; /* if nothing fits, settings that would fit are searched and reported */
@@ -204,6 +204,7 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 double search_least(Searcher *s, const Candidate *x);
 /* Adds it to the rivals. */
 void search_add_rival(Searcher *s, const Candidate *x);
+void search_drop_rival(Searcher *s, const Candidate *x); /* the last one, if it is this one */
 /* Whether a rival that differs only in how ranks exchange attention strains nothing more, and is simpler or
  * faster by more than the tie. */
 bool search_outdone(Searcher *s, const Candidate *x);

@@ -329,6 +329,11 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
                     "%d more not tried: they are slower with any setting of weights, even if gathers and "
                     "reductions took no time\n",
                     s->cut);
+    if (s->outdone)
+        text_printf(&t,
+                    "%d more not tried: another's attention takes no longer, sends no more and needs no more "
+                    "memory\n",
+                    s->outdone);
     const char *speed = cost_speed_text(s->arena, d->program, c);
     if (*speed)
         text_printf(&t, "predicted: %s\n", speed);
@@ -418,6 +423,15 @@ static void note_cut(Searcher *s, const Candidate *x, double least)
     s->cut++;
 }
 
+/* Whether all that was tried since is refused for another reason than memory. */
+static bool refused_since(const Searcher *s, int from)
+{
+    bool refused = true;
+    for (int i = from; i < s->all.n; i++)
+        refused &= !search_works(&s->all.at[i]) && !s->all.at[i].too_large;
+    return refused;
+}
+
 /* Skips a candidate if none with so many groups fits, or if no value of weights can win. */
 static void try_open(Searcher *s, Candidate *x)
 {
@@ -436,11 +450,14 @@ static void try_open(Searcher *s, Candidate *x)
     if (compares && x == first)
         search_add_rival(s, x);
     if (compares && search_outdone(s, x)) {
-        note_cut(s, x, first->least);
+        s->outdone++;
         return;
     }
+    const int from = s->all.n;
     search_escalate(s, *x);
     s->hopeless = !s->might_fit;
+    if (compares && x == first && refused_since(s, from))
+        search_drop_rival(s, x);
 }
 
 /* Sorts what was tried since `from` into the order of the candidates. */
