@@ -51,9 +51,18 @@ class Model:
     def named_parameters(self):
         return self.weight.items()
 
-    def double(self):
-        self.weight = {name: w.detach().double().requires_grad_() for name, w in self.weight.items()}
+    def named_buffers(self):
+        return []
+
+    def of_type(self, dtype):
+        self.weight = {name: w.detach().to(dtype).requires_grad_() for name, w in self.weight.items()}
         return self
+
+    def double(self):
+        return self.of_type(torch.float64)
+
+    def float(self):
+        return self.of_type(torch.float32)
 
     def train(self):
         return self

@@ -359,8 +359,8 @@ def run_weights_tensors(folder):
 
 
 def corrections(model):
-    """What corrects scores: buffers, or parameters without a gradient. A described model has none."""
-    return [] if not hasattr(model, "named_buffers") else [(name, x) for name, x in [*model.named_buffers(), *model.named_parameters()] if name.endswith("correction_bias")]
+    """What corrects scores: buffers, or parameters without a gradient."""
+    return [(name, x) for name, x in [*model.named_buffers(), *model.named_parameters()] if name.endswith("correction_bias")]
 
 
 def corrected(name):
