@@ -4,8 +4,8 @@
 
 #include "search/search.h"
 
-/* What a step has of attention's schedule, order and sizes: seconds of all layers, forward and backward;
- * bytes sent inside nodes and between; a rank's memory besides the step's values. */
+/* How attention's schedule, placement and sizes load a step: seconds of all layers, forward and backward;
+ * bytes sent inside nodes and between them; memory of a rank without the step's values. */
 typedef struct Strain {
     double seconds, link, nic, memory;
 } Strain;
@@ -73,7 +73,7 @@ typedef struct Rival {
     Candidate of;
     Strain strain;
 } Rival;
-/* What the first `n` tried candidates say, those that work. fastest: seconds of a step, 0: none works; forms:
+/* Summary of the first `n` tried candidates that work. fastest: seconds of a step, 0: none works; forms: only
  * with drawn batches. */
 typedef struct Tried {
     int n;

@@ -544,6 +544,28 @@ static const Alias exaone_aliases[] = {
 };
 
 /* Of those with the same parts, the first is what a model is called that does not say. */
+/* Kimi-K2 is this model by another name. */
+#define DEEPSEEK_V3 \
+    .architecture = "DeepseekV3ForCausalLM", \
+    .own_code = true, \
+    .parts = {.layer = {.latent = 1, .experts = 1}}, \
+    .kv_heads = 128, \
+    .latent = 512, \
+    .query_latent = 1536, \
+    .own = 128, \
+    .shared = 64, \
+    .value_dim = 128, \
+    .moe = &deepseek_v3_fields, \
+    .unread = deepseek_unread, \
+    .dense = DENSE_FIRST, \
+    .absent_dense = 3, \
+    .mtp = true, \
+    .norm_eps = 1e-6, \
+    .rope = {.theta = 10000}, \
+    .interleaved = true, \
+    .fused = deepseek_names, \
+    .off = attention_off
+
 const Family families[] = {
     {.type = "llama",
      .architecture = "LlamaForCausalLM",
@@ -661,46 +683,8 @@ const Family families[] = {
      .interleaved = true,
      .fused = deepseek_names,
      .off = llama_off},
-    {.type = "deepseek_v3",
-     .architecture = "DeepseekV3ForCausalLM",
-     .own_code = true,
-     .parts = {.layer = {.latent = 1, .experts = 1}},
-     .kv_heads = 128,
-     .latent = 512,
-     .query_latent = 1536,
-     .own = 128,
-     .shared = 64,
-     .value_dim = 128,
-     .moe = &deepseek_v3_fields,
-     .unread = deepseek_unread,
-     .dense = DENSE_FIRST,
-     .absent_dense = 3,
-     .mtp = true,
-     .norm_eps = 1e-6,
-     .rope = {.theta = 10000},
-     .interleaved = true,
-     .fused = deepseek_names,
-     .off = attention_off},
-    {.type = "kimi_k2",
-     .architecture = "DeepseekV3ForCausalLM",
-     .own_code = true,
-     .parts = {.layer = {.latent = 1, .experts = 1}},
-     .kv_heads = 128,
-     .latent = 512,
-     .query_latent = 1536,
-     .own = 128,
-     .shared = 64,
-     .value_dim = 128,
-     .moe = &deepseek_v3_fields,
-     .unread = deepseek_unread,
-     .dense = DENSE_FIRST,
-     .absent_dense = 3,
-     .mtp = true,
-     .norm_eps = 1e-6,
-     .rope = {.theta = 10000},
-     .interleaved = true,
-     .fused = deepseek_names,
-     .off = attention_off},
+    {.type = "deepseek_v3", DEEPSEEK_V3},
+    {.type = "kimi_k2", DEEPSEEK_V3},
     {.type = "glm4_moe_lite",
      .architecture = "Glm4MoeLiteForCausalLM",
      .parts = {.layer = {.latent = 1, .experts = 1}},
