@@ -3,6 +3,8 @@
 #include "check.h"
 #include "ir/kernels.h"
 
+#include "burst_sizes.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -87,14 +89,33 @@ static void check_experts(Checker *c)
                        p->target->language);
 }
 
-/* A device's operations of recurrent layers are not called yet. */
+/* Sizes that a device's kernels of recurrent layers have. */
 static void check_scans(Checker *c)
 {
     const Program *p = c->program;
-    if (p->model.scan.heads && p->target && p->target->device_memory)
-        diag_error(c->diags, p->model.scan_span,
-                   "'scan' is not supported in %s programs yet; C programs have it: use a cluster of CPUs",
-                   p->target->language);
+    const BurstScan *s = &p->model.scan;
+    const int gates = (s->read ? 2 : 1) * s->heads, values = s->heads * s->value_dim;
+    const struct {
+        bool has;
+        const char *name;
+        int value;
+        const char *needs;
+    } row[] = {
+        {s->key_dim == 64 || s->key_dim == 128 || s->key_dim == 256, "key_dim", s->key_dim,
+         "key_dim 64, 128 or 256"},
+        {s->value_dim % 64 == 0, "value_dim", s->value_dim, "a multiple of 64"},
+        {gates % 8 == 0, "heads", s->heads,
+         s->read ? "a multiple of 4, for gates of 16 bytes" : "a multiple of 8, for gates of 16 bytes"},
+        {s->read || values <= BURST_GPU_GATED_NORM_ELEMENTS, "heads times value_dim", values,
+         "at most 40960, whose norm has a weight each"},
+    };
+    for (int i = 0; i < countof(row) && s->heads && p->target && p->target->device_memory; i++)
+        if (!row[i].has)
+            diag_error(
+                c->diags, p->model.scan_span,
+                "a 'scan' with %s %d is not supported in %s programs, which need %s; C programs have it: use "
+                "a cluster of CPUs",
+                row[i].name, row[i].value, p->target->language, row[i].needs);
 }
 
 /* On CPUs all sums have a fixed order anyway. */

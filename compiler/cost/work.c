@@ -124,6 +124,21 @@ static Work experts_work(const Step *s, const Op *o)
     return (Work){.flops = m->top * row, .products = device ? m->experts * row * EXPERTS_TILE / 2 : 0};
 }
 
+/* On a device, scans run at these shares of the rate of one large product, since each chunk of a state's
+ * chain waits for the one before it (on an H200: 36, 20, 75 and 57 TFLOP/s). */
+static double scan_rate(const Step *s, OpKind k)
+{
+    if (!s->program->target->device_memory)
+        return 1;
+    switch (k) {
+    case OP_SCAN_BACK:
+    case OP_SCAN_PIECES_BACK: return 0.028;
+    case OP_STATES: return 0.1;
+    case OP_STATES_BACK: return 0.08;
+    default: return 0.05;
+    }
+}
+
 /* Per token. */
 static double scan_flops(const BurstScan *m, OpKind k)
 {
@@ -198,9 +213,10 @@ static double fold_flops(const Step *s, OpKind k)
 
 static Work scan_work(const Step *s, const Op *o)
 {
-    return (Work){.flops = scan_flops(&s->program->model.scan, o->kind),
+    const double rate = scan_rate(s, o->kind);
+    return (Work){.flops = scan_flops(&s->program->model.scan, o->kind) / rate,
                   .bytes = memory_bytes(s, o, false),
-                  .products = fold_flops(s, o->kind),
+                  .products = fold_flops(s, o->kind) / rate,
                   .seconds = sequence_collective(s, o).seconds};
 }
 

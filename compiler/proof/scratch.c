@@ -244,6 +244,28 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
     return most;
 }
 
+/* With `read k` all heads have the same. */
+static int64_t gated_norm_weights(const Model *m)
+{
+    return m->scan.value_dim * (m->scan.read ? 1 : m->scan.heads);
+}
+
+/* A rank that has fewer pieces than others may work on more chunks at a time. */
+static int64_t most_scan_bytes(const Step *s)
+{
+    int64_t most = 0;
+    for (int pieces = 1; pieces == 1 || pieces <= s->pieces; pieces++) {
+        const int64_t bytes = burst_gpu_scan_bytes(&s->program->model.scan, pieces, s->tokens);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static int64_t maps_bytes(const Step *s)
+{
+    return (int64_t)s->choice.ranks * s->pieces * burst_scan_map(&s->program->model.scan) * FLOAT_BYTES;
+}
+
 /* The scratch of a kind of operation: its value's name, and its bytes. */
 static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
 {
@@ -280,20 +302,32 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
     case OP_SCAN_PIECES:
     case OP_SCAN_PIECES_BACK:
         *name = "scan_scratch";
-        return device ? 0 : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
+        return device ? most_scan_bytes(s) : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
     case OP_SELECT:
         *name = "select_scratch";
         return select_scratch(t->program, &s->shape, s->choice.ranks, s->all_tokens);
     case OP_STATES:
     case OP_STATES_BACK:
         *name = "states_scratch";
-        return burst_states_floats(&m->scan, s->tokens, t->choice.ranks, s->pieces) * FLOAT_BYTES;
+        return maps_bytes(s) +
+               (device ? most_scan_bytes(s) : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES);
     case OP_HALO:
     case OP_HALO_BACK:
         *name = "halo_scratch";
-        return (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns * FLOAT_BYTES;
+        return (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns *
+               t->program->target->activation_bytes;
     case OP_CONV_PIECES_BACK:
-    case OP_CONV_BACK: *name = "conv_scratch"; return device ? 0 : m->scan.columns * FLOAT_BYTES;
+    case OP_CONV_BACK:
+        *name = "conv_scratch";
+        return m->scan.columns *
+               (device ? BURST_GPU_CONV_BLOCKS * (BURST_MOST_KERNEL + 1) * (int64_t)sizeof(double)
+                       : FLOAT_BYTES);
+    case OP_SCAN_GATES_BACK:
+        *name = "gates_scratch";
+        return device ? burst_gpu_scan_gates_doubles(m->scan.heads) * (int64_t)sizeof(double) : 0;
+    case OP_GATED_NORM_BACK:
+        *name = "gated_norm_scratch";
+        return device ? BURST_GPU_NORM_BLOCKS * (int64_t)sizeof(double) * gated_norm_weights(m) : 0;
     case OP_ARRANGE:
     case OP_LOGITS_DW:
     case OP_LOGITS_DX:

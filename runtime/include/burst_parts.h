@@ -62,6 +62,7 @@ enum {
     X(RECEIVE_DQ, PASS, "receive dQ[%d] from rank %d") \
     X(RECEIVE_DKV, PASS, "receive dKV[%d] from rank %d") \
     X(EXCHANGE, PASS, "exchange of heads and tokens") \
+    X(PIECES, PASS, "exchange between pieces of recurrent layers") \
     X(GATHER, GATHER, "gather of unit %d") \
     X(REDUCE, REDUCE, "reduction of unit %d") \
     X(TENSOR, WAIT, "tokens and sums of tensor ranks") \

@@ -109,6 +109,26 @@ static inline int64_t burst_gpu_scan_bytes(const BurstScan *s, int pieces, int64
     return slots * slot + slabs * pieces * 4 * burst_scan_state(s) + 16 * 256;
 }
 
+/* The same for any number of pieces up to `pieces`, of n tokens. */
+static inline int64_t burst_gpu_scan_most_bytes(const BurstScan *s, int pieces, int64_t n)
+{
+    int64_t most = 0;
+    for (int i = 1; i <= pieces; i++) {
+        const int64_t bytes = burst_gpu_scan_bytes(s, i, n);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* To find the states before a rank's pieces: maps of all ranks' pieces besides. */
+static inline int64_t burst_gpu_states_bytes(const BurstScan *s, int64_t n, int ranks, int pieces)
+{
+    return (int64_t)ranks * pieces * burst_scan_map(s) * 4 + burst_gpu_scan_most_bytes(s, pieces, n);
+}
+
+/* CUDA: pieces of a sequence whose maps are folded, at most. */
+enum { BURST_GPU_FOLDED_PIECES = 512 };
+
 /* CUDA: doubles for partial sums of the gradients of a convolution's weights, and of a_log and dt_bias. */
 enum { BURST_GPU_CONV_BLOCKS = 64, BURST_GPU_SCAN_GATE_BLOCKS = 128 };
 static inline int64_t burst_gpu_conv_doubles(const BurstConv *c)
@@ -139,6 +159,9 @@ static inline int64_t burst_gpu_norm_doubles(int hidden)
 {
     return (int64_t)BURST_GPU_NORM_BLOCKS * hidden;
 }
+
+/* CUDA: elements of a gated norm's weights whose gradients a block sums in shared memory, at most. */
+enum { BURST_GPU_GATED_NORM_ELEMENTS = 40 << 10 };
 
 /* CUDA: floats from one row of the fused loss's logits to the next; rows are aligned to 32 bytes. */
 static inline int64_t burst_gpu_loss_row(int vocab)

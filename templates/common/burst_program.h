@@ -64,6 +64,7 @@ typedef struct PlanScan {
     int64_t rows[PLAN_SCAN_PIECES + 1];                /* where this rank's own begin */
     int32_t slot[PLAN_GROUP * PLAN_SCAN_PIECES], number[PLAN_SCAN_PIECES];
     BurstFold fold;
+    BurstOrder order; /* of their transfers, on a device */
 } PlanScan;
 #endif
 

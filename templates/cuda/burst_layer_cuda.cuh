@@ -106,6 +106,13 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 #ifdef PLAN_ROPE_TABLE
     s->turns = s->tokens[s->me].table[PLAN_ROPE_TABLE];
 #endif
+#ifdef PLAN_PLACE_TABLE
+    s->place = s->tokens[s->me].table[PLAN_PLACE_TABLE];
+#ifndef PLAN_SCAN_PIECES
+    s->scan_rows[1] = s->chunk[s->me].tokens;
+    s->pieces = (BurstPieces){1, s->scan_rows};
+#endif
+#endif
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
     PLAN_CUDA(plan_launch_setup());

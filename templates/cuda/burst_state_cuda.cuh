@@ -96,6 +96,9 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 
 #include "burst_pieces.h"
 #include "burst_turns.h"
+#ifdef PLAN_SCAN_PIECES
+#include "burst_scan_cuda.cuh"
+#endif
 
 /* ---- set-up ---- */
 
@@ -186,6 +189,9 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
         plan_key_tokens(s, i);
     }
     plan_own_tokens(c, s);
+#ifdef PLAN_SCAN_PIECES
+    BURST_TRY(plan_find_pieces(c, s));
+#endif
     BURST_TRY(burst_gpu_upload(s->exec, s->buffer.positions32, (size_t)begin * sizeof(int32_t),
                                s->buffer.device_positions));
 #if defined PLAN_QUERY_CHUNKS && defined PLAN_SHARES

@@ -1,48 +1,9 @@
-/* burst_scan_host.h: recurrent layers whose sequence several ranks share. Each rank scans its pieces in
- * place: the maps of all pieces are gathered, and those before a piece give the state that it begins with; of
- * the rows of a convolution, the last of a piece are sent to the rank of the next. */
+/* burst_scan_host.h: maps and rows of pieces of recurrent layers between ranks, on the host. */
 #ifndef BURST_SCAN_HOST_H
 #define BURST_SCAN_HOST_H
 
-/* Elements of a piece's last rows; of the maps of a chunk's pieces. */
-enum { PLAN_HALO = PLAN_SCAN_COLUMNS * (PLAN_SCAN_KERNEL - 1) };
-#define PLAN_MAPS ((int64_t)PLAN_SCAN_PIECES * PLAN_SCAN_MAP)
+#include "burst_scan.h"
 
-/* Finds the pieces of all chunks. */
-static inline int plan_find_pieces(BurstCtx *c, PlanState *s)
-{
-    PlanScan *x = &s->scan;
-    int count = 0, own = 0;
-    for (int chunk = 0, first = 0; chunk < PLAN_GROUP; first = count, chunk++) {
-        for (int64_t i = 0; i < plan_tokens(chunk) && count >= 0; i++)
-            count = burst_scan_add(x->piece, count, first, PLAN_SCAN_PIECES, chunk, i,
-                                   plan_position(chunk, i));
-        if (count < 0)
-            return burst_fail(c, BURST_E_PLAN, "chunk %d has more than %d pieces", chunk, PLAN_SCAN_PIECES);
-        x->pieces_of[chunk] = count - first;
-    }
-    burst_scan_sort(x->piece, count);
-    for (int i = 0; i < count; i++) {
-        x->slot[i] = x->piece[i].chunk * PLAN_SCAN_PIECES + x->piece[i].index;
-        if (x->piece[i].chunk != s->me)
-            continue;
-        x->rows[own] = x->piece[i].row;
-        x->number[own++] = i;
-    }
-    x->rows[own] = plan_tokens(s->me);
-    s->pieces = (BurstPieces){own, x->rows};
-    x->fold = (BurstFold){count, own, x->slot, x->number};
-    return BURST_OK;
-}
-
-/* ---- the state before each piece ---- */
-
-static inline int64_t plan_maps_of(const PlanState *s, int chunk)
-{
-    return s->scan.pieces_of[chunk] * (int64_t)PLAN_SCAN_MAP;
-}
-
-/* Gathers maps, [chunks][PLAN_SCAN_PIECES], of which this rank has its own. */
 static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps)
 {
     BurstReq request[2][PLAN_GROUP] = {0};
@@ -58,38 +19,6 @@ static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps)
     return BURST_OK;
 }
 
-/* before: the state before each of the rank's pieces. */
-static inline int plan_scan_states(BurstCtx *c, PlanState *s, const float *x, const float *beta,
-                                   const float *decay, float *before, void *scratch)
-{
-    float *maps = scratch, *rest = maps + PLAN_GROUP * PLAN_MAPS;
-    BURST_TRY(burst_op_scan_map(s->exec, s->n, &plan_scan, &s->pieces, s->place, x, beta, decay,
-                                maps + s->me * PLAN_MAPS, rest));
-    BURST_TRY(plan_share_maps(c, s, maps));
-    return burst_op_scan_fold(s->exec, &plan_scan, &s->scan.fold, maps, before, rest);
-}
-
-/* after: the gradient of the state after each of them. */
-static inline int plan_scan_states_back(BurstCtx *c, PlanState *s, const float *x, const float *beta,
-                                        const float *decay, const float *d_o, float *after, void *scratch)
-{
-    float *maps = scratch, *rest = maps + PLAN_GROUP * PLAN_MAPS;
-    BURST_TRY(burst_op_scan_map_back(s->exec, s->n, &plan_scan, &s->pieces, s->place, x, beta, decay, d_o,
-                                     maps + s->me * PLAN_MAPS, rest));
-    BURST_TRY(plan_share_maps(c, s, maps));
-    return burst_op_scan_fold_back(s->exec, &plan_scan, &s->scan.fold, maps, after, rest);
-}
-
-/* ---- the rows before each piece ---- */
-
-/* The piece that follows the rank's i-th, or comes before it; NULL: there is none. */
-static inline const BurstSequencePiece *plan_next_piece(const PlanState *s, int i, int by)
-{
-    const int n = s->scan.number[i] + by;
-    return n >= 0 && n < s->scan.fold.total ? &s->scan.piece[n] : NULL;
-}
-
-/* What a rank has of each piece goes to the piece `by` further: +1 or -1. What arrives nowhere is 0. */
 static inline int plan_pass_rows(BurstCtx *c, PlanState *s, int by, const float *out, float *in)
 {
     const size_t bytes = PLAN_HALO * sizeof *out;
@@ -112,21 +41,6 @@ static inline int plan_pass_rows(BurstCtx *c, PlanState *s, int by, const float 
         BURST_TRY(burst_wait(c, &taken[i]));
     }
     return BURST_OK;
-}
-
-/* halo [pieces][kernel - 1][columns]: the rows before each of the rank's pieces. */
-static inline int plan_scan_halo(BurstCtx *c, PlanState *s, const float *x, float *halo, void *scratch)
-{
-    BURST_TRY(burst_op_conv_tails(s->exec, &plan_conv, &s->pieces, x, scratch));
-    return plan_pass_rows(c, s, 1, scratch, halo);
-}
-
-/* dx += what the ranks of later pieces found. */
-static inline int plan_scan_halo_back(BurstCtx *c, PlanState *s, const float *d_halo, float *dx,
-                                      void *scratch)
-{
-    BURST_TRY(plan_pass_rows(c, s, -1, d_halo, scratch));
-    return burst_op_conv_tails_back(s->exec, &plan_conv, &s->pieces, scratch, dx);
 }
 
 #endif

@@ -27,12 +27,16 @@ class Point(typing.NamedTuple):
     travel: str = "keys"
     attention: str = "" # more of it
     masks: tuple = MASKS # of the layers
+    scan: str = ""   # recurrent layers of the model
+    partition: str = "zigzag"
+    documents: str = "" # lengths of the first; random ones where nothing is said
 
     def ranks(self):
         return self.tensor * self.context * self.data * self.heads
 
     def name(self):
-        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}{len(self.masks)}"
+        scan = f"_scan_{self.scan}_{self.partition}_{self.documents.replace(',', '_')}" if self.scan else ""
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}{len(self.masks)}{scan}"
         return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
 
 
@@ -72,17 +76,40 @@ POINTS = [
     Point(part="moe { experts 8; top 2; ffn swiglu 96; alpha 1.702; offset 1; limit 7; normalize yes; }"),
     Point(part="moe { experts 4; top 1; ffn swiglu 264; }", more="recompute save(o(1), lse(1)); offload optimizer; update host;"),
 ]
+# Recurrent layers: Qwen3.5 and Qwen3-Next, whose attention has a gate, and Mamba-2 as in Granite 4; key_dims of all kernels.
+SCANS = {"delta": "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 64; value_dim 64; conv 4; }",
+         "delta128": "scan layers 0, 2: { heads 4; key_heads 4; key_dim 128; value_dim 128; conv 3; }",
+         "delta256": "scan layers 1, 2: { heads 4; key_heads 1; key_dim 256; value_dim 64; conv 2; }",
+         "mamba": "scan layers 0 .. 2: { heads 8; key_heads 2; key_dim 128; value_dim 64; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; }",
+         "mamba64": "scan layers 1, 3: { heads 8; key_heads 1; key_dim 64; value_dim 64; read none; conv 4; gate silu before norm; skip yes; }",
+         "mamba256": "scan layers 0 .. 2: { heads 8; key_heads 8; key_dim 256; value_dim 64; read none; conv 4 bias; gate silu before norm; }"}
+DOCUMENT = ("document",) * 4
+POINTS += [Point(masks=DOCUMENT, scan=scan, documents=documents, **more) for scan, documents, more in (
+    ("delta", "", {}), ("delta", "1,2,3,31,64,128", dict(part="attention_gate yes; qk_norm yes;", more="recompute full;")), ("delta128", "509", {}),
+    ("delta256", "100,1,300", dict(more="recompute selective;")), ("mamba", "", {}), ("mamba", "1,2,3,31,64,128", dict(more="recompute full(2); offload activations;")),
+    ("mamba64", "509", {}), ("mamba256", "300", dict(more="recompute selective;")),
+    ("delta", "200,1", dict(more="recompute full; offload activations; token chunks 3, attention; fetch chunks;")),
+    ("delta128", "", dict(more="token chunks 4, keys; recompute selective; offload optimizer; update host;")),
+    ("mamba", "200", dict(more="recompute selective; ffn chunks 3; head chunks 2;")),
+    ("delta", "509", dict(context=2)), ("delta", "127,128", dict(context=2, partition="contiguous", more="recompute full;")),
+    ("mamba", "509", dict(context=2, more="recompute selective;")), ("delta128", "1,2,3,31", dict(heads=2, more="recompute full;")),
+    ("delta", "300", dict(data=2, more="weights zero2;")), ("delta256", "509", dict(context=2, partition="blocks(100)")),
+    ("delta", "509", dict(context=4, more="recompute full(2);")), ("mamba", "509", dict(context=4, partition="contiguous", more="weights zero2;")),
+    ("delta128", "127,127,127", dict(context=4, partition="contiguous", more="shares auto; recompute selective;")),
+    ("mamba256", "1,2,3,31,400", dict(context=2, heads=2, schedule="usp", more="recompute full; token chunks 2, attention;")),
+    ("delta", "64,190", dict(context=2, data=2, part="attention_gate yes;", more="weights zero1 within 2; recompute selective;")),
+    ("delta", "255", dict(context=4, more="shares 5, 1, 2, 4; recompute tail(0.5);")))]
 CHOOSE = "_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf"
 
 
 def model_text(p):
     schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
     layers = " ".join(f"layers {i}: {mask};" for i, mask in enumerate(p.masks) if i)
-    dense = "" if "moe" in p.part else "ffn swiglu 320; "
+    dense = ("" if "moe" in p.part else "ffn swiglu 320; ") + (SCANS[p.scan] if p.scan else "")
     return (f'import "masks";\nmodel small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
             f'{dense}vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence 509;\n'
             f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
-            f'partition zigzag; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
+            f'partition {p.partition}; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
 
 
 def objects(m):
@@ -104,8 +131,9 @@ def link(m, p, mains):
     return m.link(source, [*mains, recorder], ["-Xlinker", f"--wrap={CHOOSE}"])
 
 
-def measure(m, program, masks, name, env):
-    code, text = m.run([program, *masks], name, 120, env, check=False)
+def measure(m, program, point, name, env):
+    documents = ["--documents", point.documents] if point.documents else []
+    code, text = m.run([program, *documents, *point.masks], name, 120, env, check=False)
     found = re.search(r"^loss (\S+) worst (\S+) (\S+)", text, re.M)
     if not found:
         raise machine.Failed(f"{name}: ended with {code}\n    {machine.tail(text)}")
@@ -125,7 +153,7 @@ def run(m):
             try:
                 if isinstance(programs[point], machine.Failed):
                     raise programs[point]
-                measure(m, programs[point], point.masks, name, {"BURST_TRANSPORT": way} if way else {})
+                measure(m, programs[point], point, name, {"BURST_TRANSPORT": way} if way else {})
             except machine.Failed as error:
                 m.failed("gradients", name, error)
     if len(chosen) < len(POINTS):

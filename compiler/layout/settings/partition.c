@@ -1,6 +1,7 @@
 /* settings/partition.c: `partition`: which tokens of a sequence a rank has. */
 #include "layout/layout.h"
 
+#include "burst_sizes.h"
 
 static int64_t block_of(const Program *p, int ranks)
 {
@@ -70,6 +71,11 @@ static const char *why_not_scan(Arena *a, const Program *p, const Choice *c)
     if (most > BURST_MOST_PIECES)
         return arena_printf(a, "partition %s gives a rank %d runs of tokens, and 'scan' supports at most %d",
                             name, most, BURST_MOST_PIECES);
+    if (p->target->device_memory && most * c->ranks > BURST_GPU_FOLDED_PIECES)
+        return arena_printf(a,
+                            "partition %s has up to %d runs of tokens on %d ranks, and 'scan' supports at "
+                            "most %d in %s programs",
+                            name, most * c->ranks, c->ranks, BURST_GPU_FOLDED_PIECES, p->target->language);
     if (partition_least_run(of) < halo)
         return arena_printf(
             a,

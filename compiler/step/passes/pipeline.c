@@ -38,6 +38,38 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
     return pairs;
 }
 
+/* Of recurrent layers. */
+static void add_scan_scratch(Step *s, const Model *m, bool device)
+{
+    const int64_t halo = (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns, n = s->tokens;
+    const int pieces = s->pieces ? s->pieces : 1, ranks = s->choice.ranks;
+    const BurstConv conv = {m->scan.columns, m->scan_kernel, 1};
+    const int norm = m->scan.read ? m->scan.value_dim : m->scan.heads * m->scan.value_dim;
+    const struct {
+        const char *name;
+        int64_t host, device; /* bytes */
+        OpKind kinds[5];
+    } row[] = {
+        {"scan_scratch",
+         burst_scan_floats(&m->scan, n) * 4,
+         burst_gpu_scan_most_bytes(&m->scan, pieces, n),
+         {OP_SCAN, OP_SCAN_BACK, OP_SCAN_PIECES, OP_SCAN_PIECES_BACK, OP_KINDS}},
+        {"conv_scratch",
+         (int64_t)m->scan.columns * 4,
+         burst_gpu_conv_doubles(&conv) * 8,
+         {OP_CONV_BACK, OP_CONV_PIECES_BACK, OP_KINDS}},
+        {"gates_scratch", 0, burst_gpu_scan_gates_doubles(m->scan.heads) * 8, {OP_SCAN_GATES_BACK, OP_KINDS}},
+        {"gated_norm_scratch", 0, burst_gpu_norm_doubles(norm) * 8, {OP_GATED_NORM_BACK, OP_KINDS}},
+        {"states_scratch",
+         s->pieces ? burst_states_floats(&m->scan, n, ranks, pieces) * 4 : 0,
+         s->pieces ? burst_gpu_states_bytes(&m->scan, n, ranks, pieces) : 0,
+         {OP_STATES, OP_STATES_BACK, OP_KINDS}},
+        {"halo_scratch", halo * 4, halo * 2, {OP_HALO, OP_HALO_BACK, OP_KINDS}},
+    };
+    for (int i = 0; i < countof(row); i++)
+        add_scratch(s, row[i].name, DIM_ONE, device ? row[i].device : row[i].host, row[i].kinds);
+}
+
 /* Scratch for the target's loss, norms and embedding. */
 static void add_target_scratch(Step *s)
 {
@@ -60,18 +92,8 @@ static void add_target_scratch(Step *s)
     else if (m->experts.experts)
         add_scratch(s, "experts_scratch", DIM_ONE, burst_experts_floats(m->hidden) * 4,
                     KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
-    const bool scans = m->scan.heads && !device;
-    add_scratch(s, "scan_scratch", DIM_ONE, scans ? burst_scan_floats(&m->scan, s->tokens) * 4 : 0,
-                KINDS(OP_SCAN, OP_SCAN_BACK, OP_SCAN_PIECES, OP_SCAN_PIECES_BACK));
-    add_scratch(s, "conv_scratch", DIM_ONE, scans ? (int64_t)m->scan.columns * 4 : 0,
-                KINDS(OP_CONV_BACK, OP_CONV_PIECES_BACK));
-    const bool pieces = scans && s->pieces;
-    add_scratch(s, "states_scratch", DIM_ONE,
-                pieces ? burst_states_floats(&m->scan, s->tokens, s->choice.ranks, s->pieces) * 4 : 0,
-                KINDS(OP_STATES, OP_STATES_BACK));
-    add_scratch(s, "halo_scratch", DIM_ONE,
-                pieces ? (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns * 4 : 0,
-                KINDS(OP_HALO, OP_HALO_BACK));
+    if (m->scan.heads)
+        add_scan_scratch(s, m, device);
     add_scratch(s, "select_scratch", DIM_ONE,
                 m->selects ? select_scratch(s->program, &s->shape, s->choice.ranks, s->all_tokens) : 0,
                 KINDS(OP_SELECT));

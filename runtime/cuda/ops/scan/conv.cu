@@ -281,6 +281,8 @@ static int tails(BurstGpu *g, const char *name, const BurstConv *c, const BurstP
 {
     const int rows = c->kernel - 1;
     BURST_TRY(conv_fits(g, name, c, p, address(from) | address(to)));
+    if (p->count == 0)
+        return BURST_OK;
     tails_kernel<<<(unsigned)(p->count * rows), THREADS, 0, g->compute>>>(conv_args(c, p), rows, back, from,
                                                                           to);
     return gpu_launched(g, name);

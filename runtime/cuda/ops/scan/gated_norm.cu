@@ -5,7 +5,8 @@
 #include "cuda/ops/vec.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / WARP, BLOCKS = BURST_GPU_NORM_BLOCKS, SPAN = VEC * WARP };
-static constexpr size_t MOST_SHARED = 160 << 10; /* of sums of w's gradient */
+/* of sums of w's gradient */
+static constexpr size_t MOST_SHARED = BURST_GPU_GATED_NORM_ELEMENTS * sizeof(float);
 
 typedef struct NormArgs {
     BurstGatedNorm m;

@@ -70,6 +70,8 @@ static int fold(BurstGpu *g, const char *name, const BurstScan *s, const BurstFo
     if (f->total > SCAN_MOST_FOLDED || f->pieces > BURST_MOST_PIECES)
         return burst_fail(g->ctx, BURST_E_PLAN, "%s: %d pieces of %d; at most %d of %d", name, f->pieces,
                           f->total, BURST_MOST_PIECES, SCAN_MOST_FOLDED);
+    if (f->pieces == 0)
+        return BURST_OK;
     scan_fold(s, f, back, maps, out, g->compute);
     return gpu_launched(g, name);
 }

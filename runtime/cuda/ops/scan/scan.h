@@ -26,7 +26,7 @@ void scan_backward(const ScanCall &c, const float *before, const Bf16 *d_o, cons
 void scan_map(const ScanCall &c, float *maps);
 void scan_map_back(const ScanCall &c, const Bf16 *d_o, float *maps);
 /* At most SCAN_MOST_FOLDED pieces. */
-enum { SCAN_MOST_FOLDED = 512 };
+enum { SCAN_MOST_FOLDED = BURST_GPU_FOLDED_PIECES };
 void scan_fold(const BurstScan *s, const BurstFold *f, bool back, const float *maps, float *out,
                cudaStream_t stream);
 
