@@ -461,6 +461,4 @@ void check_infer(Checker *c)
         not_yet(c, p->infer.span, "a recurrent layer", "a model whose layers all have attention");
     if (p->model.rope.length > 0)
         not_yet(c, p->infer.span, "a rope that depends on the length", "another");
-    if (p->target && p->target->device_memory)
-        not_yet(c, p->infer.span, "a CUDA program", "a cluster of CPUs");
 }

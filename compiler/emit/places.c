@@ -276,12 +276,23 @@ void emit_key_chunks(Emit *e)
                      "sums, staged */\n");
 }
 
+/* Forward alone has parameters, which are the rank's memory for weights, or rounded ones. */
+static void emit_forward_shards(Emit *e, const Step *s)
+{
+    if (step_value(s, "param_bf16") < 0)
+        return;
+    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++)");
+    emit_line(e, "    s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
+}
+
 /* Where the optimizer finds gradients and stores rounded parameters. */
 void emit_shards(Emit *e)
 {
     const Step *s = e->draft->memory.flow->step;
-    if (s->forward)
+    if (s->forward) {
+        emit_forward_shards(e, s);
         return;
+    }
     const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION,
                bf16 = rounded && s->program->target->device_memory;
     const bool fetches = s->choice.optimizer == OPTIMIZER_FETCHED;

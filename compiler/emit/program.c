@@ -1007,8 +1007,10 @@ static void emit_kernels(Emit *e)
     text_add(e->out, "#define PLAN_KERNEL_MASKS ");
     for (int m = 0; m < p->mask_count; m++)
         text_printf(e->out, "%sPlanMask%d", m ? ", " : "", m);
-    text_printf(e->out, "\n#include \"%s\"\n#include \"%s\"\n#include \"burst_pairs_cuda.cuh\"\n\n",
-                k.forward, k.backward);
+    text_printf(e->out, "\n#include \"%s\"\n", k.forward);
+    if (!p->infer.lengths)
+        text_printf(e->out, "#include \"%s\"\n", k.backward);
+    text_add(e->out, "#include \"burst_pairs_cuda.cuh\"\n\n");
 }
 
 /* ---- the program ---- */

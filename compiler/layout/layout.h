@@ -40,6 +40,7 @@ typedef struct SettingRecord {
     bool escalates_first;
     /* saves memory: `burstc fit` has a row for each value, and a refusal says which would fit */
     bool spares;
+    bool trains; /* has only one value in a program that infers: it is of backward, or of the optimizer */
     /* For a setting that escalates: index of the first value of a second ladder, whose first value that fits
      * is another candidate. 0, or NULL: there is one ladder. */
     int (*second_ladder)(const Program *p);

@@ -283,8 +283,11 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
                       : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * FLOAT_BYTES;
     case OP_CACHE:
         *name = "decode_scratch";
-        return s->choice.ranks * s->shape.rank.heads * (m->value_dim + 1) * FLOAT_BYTES;
-    case OP_NEXT: *name = "next_scratch"; return m->vocab * FLOAT_BYTES;
+        return burst_decode_bytes(s->shape.rank.heads, s->shape.rank.kv_heads, m->value_dim, s->choice.ranks,
+                                  device);
+    case OP_NEXT:
+        *name = "next_scratch";
+        return device ? burst_gpu_next_bytes(m->vocab) : m->vocab * FLOAT_BYTES;
     case OP_NORM_BACK:
         *name = "norm_scratch";
         return device ? burst_gpu_norm_doubles((int)widest_norm(s)) * (int64_t)sizeof(double) : 0;

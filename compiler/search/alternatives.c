@@ -71,6 +71,8 @@ typedef Vec(Alternative) Alternatives;
 static void add_alternatives(Searcher *s, Arena *a, const Draft *d, int setting, Alternatives *all)
 {
     Choice c = d->choice;
+    if (settings[setting]->trains && d->program->infer.lengths)
+        return;
     c.spared = c.offload_values = 0; /* saving and offload already say what layers save, and where */
     const char *now = setting_text(a, setting, &c);
     Choice x = c;

@@ -213,6 +213,18 @@ int gpu_product(BurstGpu *g, const Shape *s, const void *a, const void *b, const
 int gpu_scaled_product(BurstGpu *g, const Shape *s, float alpha, const void *a, const void *b, float beta,
                        const void *c, void *d);
 void gpu_products_free(BurstGpu *g);
+/* y [out] = w [out][in], whose rows are `row` elements apart, times x [in], plus add [out] unless it is NULL;
+ * y is bf16, or floats. */
+typedef struct VectorProduct {
+    int in, out;
+    int64_t row;
+    const BurstBf16 *x, *w, *add;
+    BurstBf16 *y;
+    float *floats; /* in place of y */
+} VectorProduct;
+/* Whether kernels have it: else gpu_product has. */
+bool gpu_has_vector_product(const VectorProduct *p);
+int gpu_vector_product(BurstGpu *g, const VectorProduct *p);
 
 /* The sum of squares, in g->sums[SUM_BLOCKS]; x is 16-byte aligned. weights.cu */
 int gpu_squares(BurstGpu *g, int64_t count, const BurstBf16 *x);

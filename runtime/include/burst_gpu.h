@@ -138,6 +138,9 @@ int burst_gpu_weights_take(BurstGpu *g, const struct BurstPlan *p, BurstGpuWeigh
 /* host to device, except gradients */
 int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from,
                            BurstGpuWeights *to);
+/* the host's parameters, rounded, as all that the device has of the weights */
+int burst_gpu_weights_round(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from,
+                            BurstGpuWeights *to);
 /* device to host; waits */
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from,
                            BurstWeights *to);

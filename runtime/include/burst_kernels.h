@@ -30,6 +30,35 @@ enum { BURST_LONG_KEYS = 12288 };
  * these see nothing. */
 enum { BURST_90_PART = 64 };
 
+/* ---- attention of a token that continues a prompt (templates/kernels/cuda_decode.cuh) ---- */
+/* Query heads of a block; blocks that have the key heads among them; parts of the cache that have blocks of
+ * their own: as many as three blocks on each of 132 multiprocessors, which run together. */
+enum { BURST_DECODE_BLOCKS = 396 };
+BURST_KERNELS_FUNCTION int burst_decode_heads(int heads, int kv_heads)
+{
+    return heads / kv_heads > 8 ? 16 : 8;
+}
+
+BURST_KERNELS_FUNCTION int burst_decode_groups(int heads, int kv_heads)
+{
+    return kv_heads * ((heads / kv_heads + burst_decode_heads(heads, kv_heads) - 1) /
+                       burst_decode_heads(heads, kv_heads));
+}
+
+BURST_KERNELS_FUNCTION int burst_decode_splits(int heads, int kv_heads)
+{
+    return burst_decode_groups(heads, kv_heads) < BURST_DECODE_BLOCKS
+               ? BURST_DECODE_BLOCKS / burst_decode_groups(heads, kv_heads)
+               : 1;
+}
+
+/* Floats of a head's part of the output: the part, normalised, and its log-sum-exp; on a device also what
+ * aligns the next one. */
+BURST_KERNELS_FUNCTION int burst_decode_row(int value_dim, int on_device)
+{
+    return value_dim + (on_device ? 4 : 1);
+}
+
 /* Limits of the kernels on a device: shared memory of a block, and the number of program tables whose values
  * a tile in shared memory holds. */
 typedef struct BurstKernelRoom { int bytes, tables; } BurstKernelRoom;

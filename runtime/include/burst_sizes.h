@@ -3,6 +3,7 @@
 #ifndef BURST_SIZES_H
 #define BURST_SIZES_H
 
+#include "burst_kernels.h"
 #include "burst_model.h"
 
 #include <stdint.h>
@@ -167,6 +168,18 @@ enum { BURST_GPU_GATED_NORM_ELEMENTS = 40 << 10 };
 static inline int64_t burst_gpu_loss_row(int vocab)
 {
     return ((int64_t)vocab + 7) / 8 * 8;
+}
+
+/* CUDA: bytes of the logits of one token. */
+static inline int64_t burst_gpu_next_bytes(int vocab) { return 4 * burst_gpu_loss_row(vocab); }
+
+/* Bytes of a token's parts: on a device of all splits, and, of several ranks, the rank's own and all. */
+static inline int64_t burst_decode_bytes(int heads, int kv_heads, int value_dim, int ranks, int on_device)
+{
+    const int64_t part = 4 * heads * burst_decode_row(value_dim, on_device);
+    if (!on_device)
+        return ranks * part;
+    return part * (burst_decode_splits(heads, kv_heads) + (ranks > 1 ? 1 + ranks : 0));
 }
 
 /* CUDA: default tile of the fused loss, in tokens: large enough that dw, which each tile reads and writes

@@ -2,6 +2,11 @@
 #ifndef BURST_INFER_H
 #define BURST_INFER_H
 
+/* Defined in burst_infer_host.h or burst_infer_cuda.cuh. */
+static int plan_infer_begin(BurstCtx *c, PlanState *s); /* the sequence's tokens and positions are known */
+static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next); /* waits; the token that was found */
+static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits); /* in the host's memory */
+
 /* The tokens that this rank owns of the running sequence, which has n of its chunk's. */
 static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
 {
@@ -14,11 +19,14 @@ static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
 /* Runs the list; *next: the token after the sequence's last, on all ranks. */
 static inline int plan_run_infer(BurstCtx *c, PlanState *s, int32_t *next)
 {
-    double value;
+    int32_t found = 0;
+    BURST_TRY(plan_infer_begin(c, s));
     BURST_TRY(plan_sequence(c, s));
     s->sequence = 1; /* weights are there from now on */
-    value = s->infer.last < 0 ? 0 : s->infer.next;
-    BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, PLAN_WORLD}, &value, 1));
+    BURST_TRY(plan_infer_end(c, s, &found));
+    double value = s->infer.last < 0 ? 0 : found;
+    const BurstGroup all = {0, 1, PLAN_WORLD};
+    BURST_TRY(burst_allreduce(c, all, &value, 1));
     *next = (int32_t)value;
     return BURST_OK;
 }
@@ -31,16 +39,16 @@ static inline int plan_prompt(BurstCtx *c, void *state, int length, const int32_
     PlanInfer *f = &s->infer;
     plan_length = length;
     BURST_TRY(plan_chunks(c, s));
-    BURST_TRY(plan_ready(c, s, NULL));
     BURST_TRY(plan_live(c, s, NULL));
     const BurstOwn mine = plan_owned(c, s);
-    *f = (PlanInfer){.prompt = n, .rows = s->n, .last = -1};
+    memset(f, 0, sizeof *f);
+    f->prompt = n, f->rows = s->n, f->last = -1;
     for (int64_t i = 0; i < mine.tokens; i++) {
         const int64_t position = s->chunk[s->me].position[mine.first + i];
         own[i] = position < n ? token[position] : 0;
         f->last = position == n - 1 ? i : f->last;
     }
-    s->token = own;
+    f->own = own;
     return plan_run_infer(c, s, next);
 }
 
@@ -56,8 +64,6 @@ static inline int plan_token(BurstCtx *c, void *state, int32_t token, int32_t *n
     f->token[0] = token;
     s->n = 1;
     const BurstOwn mine = plan_owned(c, s);
-    s->position = f->at;
-    s->token = f->token;
     f->last = mine.tokens > 0 && s->me == 0 ? 0 : -1; /* all ranks compute it */
     BURST_TRY(plan_run_infer(c, s, next));
     f->more++;
@@ -68,11 +74,11 @@ static inline int plan_token(BurstCtx *c, void *state, int32_t token, int32_t *n
 static inline int plan_logits(BurstCtx *c, void *state, float **logits)
 {
     PlanState *s = (PlanState *)state;
-    float *at = plan_floats(s, PLAN_AT_NEXT_SCRATCH);
+    const BurstGroup all = {0, 1, PLAN_WORLD};
+    BURST_TRY(plan_infer_logits(c, s, logits));
     if (s->infer.last < 0)
-        memset(at, 0, PLAN_VOCAB * sizeof *at);
-    *logits = at;
-    return burst_sum_over(c, (BurstGroup){0, 1, PLAN_WORLD}, at, PLAN_VOCAB);
+        memset(*logits, 0, PLAN_VOCAB * sizeof **logits);
+    return burst_sum_over(c, all, *logits, PLAN_VOCAB);
 }
 
 #endif

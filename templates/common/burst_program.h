@@ -47,12 +47,14 @@ typedef struct PlanInfer {
     int64_t prompt;      /* its tokens */
     int64_t rows;        /* this rank's of its length, which are kept first */
     int64_t more;        /* tokens that followed, before the running one */
+    const int32_t *own;  /* the rank's tokens of it */
     int64_t last;        /* the rank's own token whose logits are needed; -1: another rank's */
-    int32_t next;        /* the token with the greatest */
+    int32_t *found;      /* the token with the greatest, in the memory that computes */
+    int32_t next;        /* the same on the host */
     BurstPosition at[1]; /* of the running token */
     int32_t token[1];
     const BurstAct *k, *v; /* what the running layer keeps */
-    float *parts;          /* of outputs of the running token, of all ranks */
+    float *parts;          /* of outputs of the running token */
 } PlanInfer;
 #endif
 

@@ -4,6 +4,9 @@
 
 static int plan_forward(BurstCtx *c, PlanState *s);
 static int plan_backward(BurstCtx *c, PlanState *s);
+#ifdef PLAN_INFER
+#include "burst_infer_cuda.cuh"
+#endif
 
 /* Makes all channels wait for computing: until now attention's scratch held other values of the step. So the
  * first use of a slot needs no wait of its own. */
@@ -30,6 +33,10 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
                                  const BurstBf16 *v, BurstBf16 *o, float *lse)
 {
     s->mask = mask;
+#ifdef PLAN_INFER
+    if (s->infer.decodes)
+        return plan_decode_attention(c, s, mask, q, o, lse);
+#endif
     BURST_TRY(plan_home(s, BURST_T_Q, q, NULL, NULL, NULL));
     BURST_TRY(plan_home_keys(c, s, k, v));
     BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));

@@ -54,6 +54,7 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 
 /* ---- begin and end of a sequence, and of the program ---- */
 
+#ifndef PLAN_INFER
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
     (void)c, (void)loss;
@@ -72,6 +73,7 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss)
     *loss += sum;
     return burst_gpu_sync(s->exec);
 }
+#endif
 
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights)
 {
@@ -79,6 +81,9 @@ static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights
 #ifdef PLAN_HOST_OPTIMIZER
     *weights = *w;
     return BURST_OK;
+#elif defined PLAN_INFER
+    (void)w;
+    return burst_gpu_weights_tables(*exec, &burst_plan, weights);
 #else
     (void)w;
     return burst_gpu_weights_take(*exec, &burst_plan, weights);
@@ -99,9 +104,11 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 {
     int device = 0;
     s->token = s->buffer.device_token;
+#ifndef PLAN_INFER
     s->loss = s->buffer.device_loss;
     s->label = s->buffer.device_label;
     s->label_weight = s->buffer.device_label_weight;
+#endif
     s->position = s->tokens[s->me].position;
 #ifdef PLAN_ROPE_TABLE
     s->turns = s->tokens[s->me].table[PLAN_ROPE_TABLE];
@@ -119,6 +126,8 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 #ifdef PLAN_HOST_OPTIMIZER
     (void)w;
     return BURST_OK;
+#elif defined PLAN_INFER
+    return burst_gpu_weights_round(s->exec, &burst_plan, w, &s->weights);
 #else
     return burst_gpu_weights_load(s->exec, &burst_plan, w, &s->weights);
 #endif
@@ -128,7 +137,7 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 {
     (void)c, (void)state, (void)w;
-#ifdef PLAN_HOST_OPTIMIZER
+#if defined PLAN_HOST_OPTIMIZER || defined PLAN_INFER
     return BURST_OK; /* the host has them already */
 #else
     PlanState *s = (PlanState *)state;
@@ -140,7 +149,7 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 #include "burst_queries.h"
 #elif defined PLAN_LATENTS
 #include "burst_not_alone.h"
-#else
+#elif !defined PLAN_INFER
 /* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the
  * device ---- */
 

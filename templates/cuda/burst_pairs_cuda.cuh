@@ -88,6 +88,7 @@ static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, i
                                                               burst_gpu_compute(s->exec));
 }
 
+#ifndef PLAN_INFER
 template <class MASK>
 static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair, int pairs)
 {
@@ -100,6 +101,7 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
     return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors,
                                                                burst_gpu_compute(s->exec));
 }
+#endif
 
 template <class... MASK>
 static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int pairs)
@@ -108,12 +110,14 @@ static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int 
     return launch[s->mask](s, pair, pairs);
 }
 
+#ifndef PLAN_INFER
 template <class... MASK>
 static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, int pairs)
 {
     static cudaError_t (*const launch[])(PlanState *, BurstBackward *, int) = {plan_backward_pairs<MASK>...};
     return launch[s->mask](s, pair, pairs);
 }
+#endif
 
 /* Whether tiles of keys have PLAN_CARRIED tokens, or half of that. */
 template <class MASK> static constexpr bool plan_tiles_divide(void)
@@ -136,7 +140,11 @@ static inline bool plan_carries_tiles(const PlanState *s)
 template <class MASK> static inline cudaError_t plan_setup_of(void)
 {
     const cudaError_t e = burst_forward_setup<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>();
+#ifdef PLAN_INFER
+    return e;
+#else
     return e != cudaSuccess ? e : burst_backward_setup<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>();
+#endif
 }
 
 template <class... MASK> static inline cudaError_t plan_setup_all(void)
@@ -151,10 +159,30 @@ static cudaError_t plan_launch_forward(PlanState *s, BurstForward *pair, int pai
     return plan_forward_of<PLAN_KERNEL_MASKS>(s, pair, pairs);
 }
 
+#ifdef PLAN_INFER
+static cudaError_t plan_launch_backward(PlanState *, BurstBackward *, int)
+{
+    return cudaErrorNotSupported; /* there is none */
+}
+
+template <class... MASK>
+static inline cudaError_t plan_decode_of(PlanState *s, int mask, const BurstDecode *d)
+{
+    static cudaError_t (*const launch[])(const BurstDecode *, cudaStream_t) = {
+        burst_decode<PLAN_HEAD_DIM, PLAN_VALUE_DIM, PLAN_HEADS, PLAN_KV_HEADS, MASK>...};
+    return launch[mask](d, burst_gpu_compute(s->exec));
+}
+
+static cudaError_t plan_launch_decode(PlanState *s, int mask, const BurstDecode *d)
+{
+    return plan_decode_of<PLAN_KERNEL_MASKS>(s, mask, d);
+}
+#else
 static cudaError_t plan_launch_backward(PlanState *s, BurstBackward *pair, int pairs)
 {
     return plan_backward_of<PLAN_KERNEL_MASKS>(s, pair, pairs);
 }
+#endif
 
 static cudaError_t plan_launch_setup(void)
 {

@@ -12,6 +12,30 @@
 /* A head's output, and the log-sum-exp of its scores. */
 enum { PLAN_PART_ROW = PLAN_VALUE_DIM + 1 };
 
+static int plan_infer_begin(BurstCtx *c, PlanState *s)
+{
+    PlanInfer *f = &s->infer;
+    (void)c;
+    s->position = f->decodes ? f->at : s->chunk[s->me].position;
+    s->token = f->decodes ? f->token : f->own;
+    f->found = &f->next;
+    return BURST_OK;
+}
+
+static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next)
+{
+    (void)c;
+    *next = s->infer.next;
+    return BURST_OK;
+}
+
+static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits)
+{
+    (void)c;
+    *logits = plan_floats(s, PLAN_AT_NEXT_SCRATCH);
+    return BURST_OK;
+}
+
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, const float *k, const float *v, float *cache_k,
                              float *cache_v, char *parts)

@@ -18,7 +18,9 @@ import machine
 
 PARTS = {"numerics": "attention against float64 and beside cuDNN", "gradients": "loss and gradients of whole steps against float64",
          "train": "300 steps of the demo against the host backend",
-         "hf": "loss and gradients beside transformers' Llama", "families": "loss and gradients of model families beside transformers", "scale": "attention on N GPUs against one GPU's kernel",
+         "hf": "loss and gradients beside transformers' Llama", "families": "loss and gradients of model families beside transformers",
+         "infer": "logits and greedy tokens of model families beside transformers", "latency": "Llama-3-8B shapes: the first token beside PyTorch",
+         "scale": "attention on N GPUs against one GPU's kernel",
          "documents": "packed documents: partitions made for each batch beside fixed ones and PyTorch",
          "nodes": "two simulated nodes: right, and waiting as predicted", "step": "Llama-3-8B shapes: time, MFU, memory",
          "packed": "steps on packed documents: partitions made for each batch beside fixed ones and PyTorch",
@@ -67,7 +69,7 @@ def main():
     if not names:
         print("gpu-test: no GPU here", file=sys.stderr)
         return machine.NO_GPU
-    timed = sorted({"scale", "documents", "step", "packed"} & set(args.parts))
+    timed = sorted({"scale", "documents", "step", "packed", "latency"} & set(args.parts))
     if args.share and timed:
         parser.error(f"--share: {' and '.join(timed)} measure times, and those of ranks that share GPUs say nothing")
     if args.gpus and args.gpus > len(names) and not args.share:

@@ -69,6 +69,7 @@ const SettingRecord setting_fetch = {
     .spares = true,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .why_not = why_not,
     .text = text,

@@ -78,6 +78,7 @@ const SettingRecord setting_head_chunks = {
     .spares = true,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .why_not = why_not,
     .text = text,

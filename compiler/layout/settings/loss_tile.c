@@ -60,6 +60,7 @@ const SettingRecord setting_loss_tile = {
     .spares = true,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .text = text,
 };

@@ -130,6 +130,7 @@ const SettingRecord setting_offload = {
     .spares = true,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .why_not = why_not,
     .text = text,

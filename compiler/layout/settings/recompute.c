@@ -115,6 +115,7 @@ const SettingRecord setting_recompute = {
     .second_ladder = second_ladder,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .fits_each = always,
     .leave_open = leave_open,

@@ -37,6 +37,9 @@ static const char *chunked_word(const Choice *c) { return c->chunk_keys ? "keys"
  * so queries and their sums must not travel. */
 static const char *queries_why_not(const Program *p, const Choice *c)
 {
+    if (c->chunk_keys && p->infer.lengths)
+        return "`token chunks` with `keys` is not supported by this version of burstc in a program that "
+               "infers; use `attention`";
     if (p->model.selects)
         return "`token chunks` with `%1$s` cannot be combined with a selection; remove `%1$s`";
     if (choice_by_heads(c, false) != choice_by_heads(c, true))
@@ -65,7 +68,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
 static bool take(const Program *p, Choice *c, int n)
 {
     const int other_from = second_ladder(p);
-    const bool keys = other_from && n >= other_from && n == count(p) - 1;
+    const bool keys = other_from && n >= other_from && n == count(p) - 1 && !p->infer.lengths;
     n -= keys; /* as many chunks as the last value without keys */
     const int doubled = p->layout.chunk_queries || n >= other_from ? n - other_from + 1 : n;
     const int first = c->ffn_chunks > 1 ? c->ffn_chunks : 2, chunks = doubled ? first << (doubled - 1) : 1;

@@ -15,6 +15,9 @@ static const char *latents_why_not(const Program *p, const Choice *c)
 {
     if (!p->model.latent)
         return "`travel latents` requires a model with `latent`; use `travel keys`";
+    if (p->infer.lengths)
+        return "`travel latents` is not supported by this version of burstc in a program that infers; use "
+               "`travel keys`";
     if (choice_exchanges(c))
         return "`travel latents` is not supported with all-to-all schedules; use a schedule such as ring, or "
                "`travel keys`";

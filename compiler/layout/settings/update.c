@@ -43,6 +43,7 @@ const SettingRecord setting_update = {
     .if_several = true,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .text = text,
     .idle = {{offsetof(Layout, update), idle}},

@@ -95,6 +95,7 @@ const SettingRecord setting_weights = {
     .spares = true,
     .count = count,
     .take = take,
+    .trains = true,
     .other = other,
     .leave_open = leave_open,
     .text = text,

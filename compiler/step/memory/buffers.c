@@ -265,17 +265,20 @@ static void add_rows(MemoryMaker *m, unsigned directions)
 /* The runtime's token, label, weight and table arrays of one sequence. */
 static void add_batch(MemoryMaker *m)
 {
+    if (m->program->infer.lengths && m->program->target->device_memory)
+        add_buffers(m, "logits", "float", sizeof(float), 1, "[vocab], of the last token",
+                    m->program->model.vocab);
     add_buffers(m, "batch", NULL, sizeof(int32_t), 3, "[tokens], tokens, labels, weights", m->own);
     if (m->program->table_count)
         add_buffers(m, "tables", NULL, sizeof(int32_t), m->program->table_count, "[sequence]",
                     m->program->sequence);
 }
 
-/* A device's program also has parameters, moments and gradients on the host; with an offloaded optimizer,
- * its values include the gradients. */
-static size_t mirror_bytes(const Units *units, bool optimizer)
+/* A device's program also has parameters, moments and gradients on the host, or parameters alone if it
+ * infers; with an offloaded optimizer, its values include the gradients. */
+static size_t mirror_bytes(const Program *p, const Units *units, bool optimizer)
 {
-    const size_t kinds = optimizer ? 3 : 4;
+    const size_t trained = optimizer ? 3 : 4, kinds = p->infer.lengths ? 1 : trained;
     size_t bytes = 0;
     for (int i = 0; i < units->n; i++)
         bytes += kinds * (size_t)units->at[i].repeat *
@@ -346,7 +349,7 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     }
     m->total += (size_t)f->packed;
     const bool device = p->target->device_memory;
-    m->host += device ? mirror_bytes(&units, f->step->choice.optimizer) : (size_t)(f->packed + f->host);
+    m->host += device ? mirror_bytes(p, &units, f->step->choice.optimizer) : (size_t)(f->packed + f->host);
     m->offloaded = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror includes the state */
 }
 
@@ -355,9 +358,9 @@ MemoryBudget memory_budget(const Draft *t)
     const Cluster *c = &t->program->cluster;
     const Memory *m = &t->memory;
     const double device = (double)m->total + (double)m->beside,
-                 mirror = t->choice.optimizer ? 0 : (double)mirror_bytes(&t->units, false),
+                 mirror = t->choice.optimizer ? 0 : (double)mirror_bytes(t->program, &t->units, false),
                  /* an offloaded optimizer's state is among the flow's values */
-                 host = (double)m->host + mirror;
+        host = (double)m->host + mirror;
     return (MemoryBudget){(int64_t)fmax(0, cluster_least_memory(c)->memory - device),
                           t->program->target->device_memory
                               ? (int64_t)fmax(0, c->host_memory / cluster_most_ranks(c) - host)

@@ -10,6 +10,7 @@
 
 enum { BF16 = 2, FP32 = 4 };
 enum { KEPT_BYTES = 32 << 20 }; /* of lists of a library's batch */
+enum { RUNNING_INTS = 4 };      /* of BurstRunning, templates/kernels/cuda_decode.cuh */
 
 /* ---- travelling chunks ---- */
 
@@ -33,26 +34,42 @@ int64_t travel_bytes(const Model *m, const Target *target, TensorId t, bool back
 
 /* ---- rows ---- */
 
-/* The first rows are the loss's. */
-enum { OF_TRAINING = 4 };
+/* The programs that have a buffer. */
+enum { OF_TRAINING = 1, OF_INFERENCE = 2, OF_LIBRARY = 4, OF_ALL = 7 };
+
+static unsigned kind_of_program(const Program *p)
+{
+    if (p->library)
+        return OF_LIBRARY;
+    return p->infer.lengths ? OF_INFERENCE : OF_TRAINING;
+}
 
 static void add_inputs(MemoryMaker *m)
 {
     int64_t tables = m->program->table_count, tokens = m->program->sequence;
-    const struct { const char *name, *type; size_t size; const char *shape; int64_t elements;
+    const unsigned program = kind_of_program(m->program);
+    const struct {
+        const char *name, *type;
+        size_t size;
+        const char *shape;
+        int64_t elements;
+        unsigned of;
     } row[] = {
-        {"device_token", "int32_t", sizeof(int32_t), "[tokens]", m->own},
-        {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->own},
-        {"device_label_weight", "float", sizeof(float), "[tokens]", m->own},
-        {"device_loss", "double", sizeof(double), "sum of this rank", 1},
-        {"device_positions", "int32_t", sizeof(int32_t), "[sequence], chunk by chunk", tokens},
+        {"device_token", "int32_t", sizeof(int32_t), "[tokens]", m->own, OF_TRAINING | OF_INFERENCE},
+        {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->own, OF_TRAINING},
+        {"device_label_weight", "float", sizeof(float), "[tokens]", m->own, OF_TRAINING},
+        {"device_loss", "double", sizeof(double), "sum of this rank", 1, OF_TRAINING},
+        {"device_running", "int32_t", sizeof(int32_t), "a BurstRunning", RUNNING_INTS, OF_INFERENCE},
+        {"device_found", "int32_t", sizeof(int32_t), "the next token", 1, OF_INFERENCE},
+        {"device_positions", "int32_t", sizeof(int32_t), "[sequence], chunk by chunk", tokens, OF_ALL},
         {"device_table", "int32_t", sizeof(int32_t), "[sequence], by position; 1 without tables",
-         tables ? tokens : 1},
+         tables ? tokens : 1, OF_ALL},
         {"device_values", "int32_t", sizeof(int32_t), "[tables][sequence], chunk by chunk",
-         tables ? tables * tokens : 1},
+         tables ? tables * tokens : 1, OF_ALL},
     };
-    for (int i = m->program->library ? OF_TRAINING : 0; i < countof(row); i++)
-        add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
+    for (int i = 0; i < countof(row); i++)
+        if (row[i].of & program)
+            add_buffers(m, row[i].name, row[i].type, row[i].size, 1, row[i].shape, row[i].elements);
     if (m->queries && choice_exchanges(m->choice)) {
         add_buffers(m, "chunk_positions", "int32_t", sizeof(int32_t), 1,
                     "[sequence], by chunks of the tokens of all that share heads", tokens);

@@ -83,7 +83,8 @@ static void add_target_scratch(Step *s)
     const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
                                 : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
     add_scratch(s, "loss_scratch", DIM_ONE, s->forward ? 0 : loss, KINDS(OP_LOSS));
-    add_scratch(s, "next_scratch", DIM_ONE, s->forward ? (int64_t)m->vocab * 4 : 0, KINDS(OP_NEXT));
+    const int64_t next = device ? burst_gpu_next_bytes(m->vocab) : (int64_t)m->vocab * 4;
+    add_scratch(s, "next_scratch", DIM_ONE, s->forward ? next : 0, KINDS(OP_NEXT));
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KINDS(OP_NORM_BACK));
     if (m->experts.experts && device)
@@ -132,11 +133,13 @@ static void weights(Step *s, const StepInput *in)
     step_weights(s, in->choice->sharding, in->choice->bf16_gradients);
 }
 
-/* Of each rank, a head's output and log-sum-exp, from the keys' cache to attention. */
+/* Parts of a further token's output, from the keys' cache to attention. */
 static int64_t decode_bytes(const Step *s)
 {
-    const int64_t row = (int64_t)s->shape.rank.heads * (s->program->model.value_dim + 1);
-    return s->forward ? s->choice.ranks * row * (int64_t)sizeof(float) : 0;
+    const Heads h = s->shape.rank;
+    return s->forward ? burst_decode_bytes(h.heads, h.kv_heads, s->program->model.value_dim, s->choice.ranks,
+                                           s->program->target->device_memory)
+                      : 0;
 }
 
 static void scratch(Step *s, const StepInput *in)

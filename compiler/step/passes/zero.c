@@ -197,7 +197,10 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
                  .sums_last = alone ? !bf16 : last[sharding].gradients,
                  .bf16 = bf16,
                  .gathered = -1};
-    const int param = add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
+    /* forward on a device reads rounded parameters, which are made of the host's */
+    const bool rounded_alone = s->forward && step_copies_params(s);
+    const int param = rounded_alone ? -1
+                                    : add_value(s, "param", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
     if (!s->forward) {
         add_value(s, "m", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);
         add_value(s, "v", VALUE_STATE, DIM_SHARD, EL_FLOAT, INDEX_UNIT);

@@ -51,10 +51,10 @@ static __global__ void __launch_bounds__(THREADS) round_kernel(int64_t count, co
         y[j] = __float2bfloat16_rn(x[j]);
 }
 
-static int round_unit(BurstGpu *g, const BurstGpuWeights *w, int unit, int64_t shard)
+static int round_floats(BurstGpu *g, int64_t count, const float *x, BurstBf16 *y)
 {
-    round_kernel<<<(unsigned)((shard + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(
-        shard, w->param[unit], w->bf16[unit]);
+    round_kernel<<<(unsigned)((count + VEC * THREADS - 1) / (VEC * THREADS)), THREADS, 0, g->compute>>>(count,
+                                                                                                        x, y);
     return gpu_launched(g, "rounding weights");
 }
 
@@ -66,8 +66,22 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
         const int64_t shard = burst_unit(p, u)->shard;
         for (int k = 0; k < 3; k++)
             BURST_TRY(burst_gpu_upload(g, host[k][u], (size_t)shard * sizeof(float), device[k][u]));
-        BURST_TRY(round_unit(g, to, u, shard));
+        BURST_TRY(round_floats(g, shard, to->param[u], to->bf16[u]));
     }
+    return BURST_OK;
+}
+
+int burst_gpu_weights_round(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from,
+                            BurstGpuWeights *to)
+{
+    const int64_t most = WORKSPACE_BYTES / sizeof(float) / VEC * VEC;
+    float *const part = (float *)g->workspace;
+    for (int u = 0; u < to->units; u++)
+        for (int64_t i = 0, shard = burst_unit(p, u)->shard; i < shard; i += most) {
+            const int64_t n = shard - i < most ? shard - i : most;
+            BURST_TRY(burst_gpu_upload(g, from->param[u] + i, (size_t)n * sizeof(float), part));
+            BURST_TRY(round_floats(g, n, part, to->bf16[u] + i));
+        }
     return BURST_OK;
 }
 
@@ -280,7 +294,7 @@ int burst_op_adamw_rest(BurstGpu *g, const BurstPlan *p, const BurstGpuWeights *
                         const BurstAdamW *o)
 {
     if (!o)
-        return round_unit(g, w, unit, burst_unit(p, unit)->shard);
+        return round_floats(g, burst_unit(p, unit)->shard, w->param[unit], w->bf16[unit]);
     const Update which[2] = {update_of(o, false), update_of(o, true)};
     return w->grad_bf16[unit] ? update_unit(g, unit, which,
                                             Shard<BurstBf16>{w->param[unit], w->grad_bf16[unit], w->m[unit],

@@ -1,17 +1,83 @@
 /* linear.cu: the three products of a linear layer. cublasLt is column-major: a row-major [r][c] matrix is
  * its c x r matrix, so operands are exchanged. Layouts and the chosen algorithm of every shape are
- * cached. */
+ * cached. A token that continues a prompt has kernels here: their time is that of reading the matrix. */
 #include "cuda/gpu.h"
+#include "cuda/ops/vec.cuh"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { OPERANDS = 4, LARGEST_ALIGNMENT = 256 }; /* A, B, C, D */
 
+/* ---- one token ---- */
+/* A warp reads a row of the matrix. */
+enum { THREADS = 256, ROWS = THREADS / WARP, AT_ONCE = 8 };
+
+static __device__ __forceinline__ float dot(const uint4 &a, const uint4 &b, float sum)
+{
+    const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        sum = fmaf(__uint_as_float(x[i] << 16), __uint_as_float(y[i] << 16), sum);
+        sum = fmaf(__uint_as_float(x[i] & 0xffff0000u), __uint_as_float(y[i] & 0xffff0000u), sum);
+    }
+    return sum;
+}
+
+/* Loads of AT_ONCE vectors are in flight at a time. */
+static __device__ __forceinline__ float row_product(int in, const BurstBf16 *w, const BurstBf16 *x)
+{
+    const int step = VEC * WARP;
+    float sum = 0;
+    int i = VEC * (threadIdx.x % WARP);
+    for (; i + (AT_ONCE - 1) * step < in; i += AT_ONCE * step) {
+        uint4 a[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            a[j] = __ldcs((const uint4 *)(w + i + j * step));
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            sum = dot(a[j], *(const uint4 *)(x + i + j * step), sum);
+    }
+    for (; i < in; i += step)
+        sum = dot(__ldcs((const uint4 *)(w + i)), *(const uint4 *)(x + i), sum);
+    return warp_sum(sum);
+}
+
+static __global__ void __launch_bounds__(THREADS) vector_kernel(VectorProduct p)
+{
+    const int row = blockIdx.x * ROWS + threadIdx.x / WARP;
+    if (row >= p.out)
+        return;
+    const float sum = row_product(p.in, p.w + row * p.row, p.x);
+    if (threadIdx.x % WARP)
+        return;
+    const float y = p.add ? sum + __bfloat162float(p.add[row]) : sum;
+    if (p.floats)
+        p.floats[row] = y;
+    else
+        p.y[row] = __float2bfloat16_rn(y);
+}
+
+bool gpu_has_vector_product(const VectorProduct *p)
+{
+    return p->in % VEC == 0 && p->row % VEC == 0 && (address(p->x) | address(p->w)) % 16 == 0;
+}
+
+int gpu_vector_product(BurstGpu *g, const VectorProduct *p)
+{
+    vector_kernel<<<(unsigned)((p->out + ROWS - 1) / ROWS), THREADS, 0, g->compute>>>(*p);
+    return gpu_launched(g, "a product of one token");
+}
+
+/* ---- products ---- */
 /* y^T [out][n] = W [out][in] x^T. */
 int burst_op_linear_columns(BurstGpu *g, int64_t n, int in, int out, int row, const BurstBf16 *x,
                             const BurstBf16 *w, const BurstBf16 *add, BurstBf16 *y)
 {
+    const VectorProduct one = {in, out, row, x, w, add, y, NULL};
+    if (n == 1 && gpu_has_vector_product(&one))
+        return gpu_vector_product(g, &one);
     Shape s = {
         .transpose_a = 1, .m = out, .n = n, .k = in, .lda = row, .ldb = in, .ldc = out, .beta = add != NULL};
     return gpu_product(g, &s, w, x, add ? add : y, y);

@@ -246,6 +246,64 @@ int burst_op_loss(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, c
                               scratch);
 }
 
+/* ---- the next token ---- */
+enum { NEXT_THREADS = 1024 };
+typedef struct Best {
+    float logit;
+    int word;
+} Best;
+
+/* The first of equal ones. */
+static __device__ Best better(Best a, Best b)
+{
+    return b.logit > a.logit || (b.logit == a.logit && b.word < a.word) ? b : a;
+}
+
+static __device__ Best warp_best(Best x)
+{
+    for (int lane = WARP / 2; lane > 0; lane /= 2)
+        x = better(x, Best{__shfl_xor_sync(0xffffffffu, x.logit, lane),
+                           __shfl_xor_sync(0xffffffffu, x.word, lane)});
+    return x;
+}
+
+/* Finishes the logits; one block. */
+static __global__ void __launch_bounds__(NEXT_THREADS)
+    next_kernel(Finish h, int vocab, float *logits, int32_t *next)
+{
+    __shared__ Best part[NEXT_THREADS / WARP];
+    Best best = {-CUDART_INF_F, 0};
+    for (int i = VEC * threadIdx.x; i < vocab; i += VEC * NEXT_THREADS) {
+        float f[VEC];
+        load_logits<true>(h, logits, vocab, i, f);
+        store(logits + i, f);
+        for (int j = 0; j < VEC; j++)
+            best = f[j] > best.logit ? Best{f[j], i + j} : best;
+    }
+    best = warp_best(best);
+    if (threadIdx.x % WARP == 0)
+        part[threadIdx.x / WARP] = best;
+    __syncthreads();
+    best = warp_best(part[threadIdx.x % WARP]);
+    if (threadIdx.x == 0)
+        *next = best.word;
+}
+
+int burst_op_next(BurstGpu *g, int64_t row, int hidden, int vocab, int tensors, double softcap,
+                  double bias_scale, const BurstBf16 *x, const BurstBf16 *w, int32_t *next, void *scratch)
+{
+    const BurstBf16 *bias = tensors > 1 ? w + (int64_t)vocab * hidden : NULL;
+    float *logits = (float *)scratch;
+    const Head h = {hidden, vocab, w, bias, NULL, NULL, bias_scale, logits, NULL};
+    const Finish finish = {bias, (float)bias_scale, (float)softcap};
+    if (row < 0)
+        return BURST_OK;
+    const VectorProduct one = {hidden, vocab, hidden, x + row * hidden, w, NULL, NULL, logits};
+    BURST_TRY(gpu_has_vector_product(&one) ? gpu_vector_product(g, &one) : logits_of(g, &h, 1, one.x));
+    next_kernel<<<1, NEXT_THREADS, 0, g->compute>>>(finish, vocab, logits, next);
+    return gpu_launched(g, "the next token");
+}
+
 int burst_op_evaluate(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,
                       double softcap, double bias_scale, const BurstBf16 *x, const BurstBf16 *w,
                       const int32_t *label, const float *weight, double *loss, void *scratch)

@@ -1,0 +1,112 @@
+/* burst_infer_cuda.cuh: a prompt and the tokens that continue it, on GPUs; as burst_infer_host.h has them.
+ *
+ * Keys and values are by tokens, so a prompt's are copied as they are, and a further token's are a row. What
+ * kernels need to know of the running token is in device memory, and all launches of a further token are the
+ * same. */
+#ifndef BURST_INFER_CUDA_CUH
+#define BURST_INFER_CUDA_CUH
+
+#include "cuda_decode.cuh"
+
+/* Floats of the parts of all heads, and how many parts the cache has. */
+enum {
+    PLAN_PART_WORDS = PLAN_HEADS * burst_decode_row(PLAN_VALUE_DIM, 1),
+    PLAN_SPLITS = burst_decode_splits(PLAN_HEADS, PLAN_KV_HEADS)
+};
+
+static cudaError_t plan_launch_decode(PlanState *s, int mask, const BurstDecode *d);
+
+/* Uploads what the sequence begins with. */
+static int plan_infer_begin(BurstCtx *c, PlanState *s)
+{
+    PlanInfer *f = &s->infer;
+    BurstRunning *running = (BurstRunning *)(void *)s->buffer.device_running;
+    const BurstRunning now = {f->at[0], (int32_t)f->prompt, (int32_t)f->rows, (int32_t)f->more};
+    (void)c;
+    s->position = f->decodes ? &running->at : s->tokens[s->me].position;
+    s->token = s->buffer.device_token;
+    f->found = s->buffer.device_found;
+    BURST_TRY(burst_gpu_upload(s->exec, &now, sizeof now, running));
+    return burst_gpu_upload(s->exec, f->decodes ? f->token : f->own, (size_t)s->own * sizeof(int32_t),
+                            s->buffer.device_token);
+}
+
+static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next)
+{
+    (void)c;
+    BURST_TRY(burst_gpu_download(s->exec, s->infer.found, sizeof *next, next));
+    return burst_gpu_sync(s->exec);
+}
+
+static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits)
+{
+    (void)c;
+    *logits = s->buffer.logits;
+    BURST_TRY(burst_gpu_download(s->exec, plan_floats(s, PLAN_AT_NEXT_SCRATCH), PLAN_VOCAB * sizeof(float),
+                                 *logits));
+    return burst_gpu_sync(s->exec);
+}
+
+/* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
+static inline int plan_cache(BurstCtx *c, PlanState *s, const BurstBf16 *k, const BurstBf16 *v,
+                             BurstBf16 *cache_k, BurstBf16 *cache_v, char *parts)
+{
+    enum { K = PLAN_KV_HEADS * PLAN_HEAD_DIM, V = PLAN_KV_HEADS * PLAN_VALUE_DIM };
+    PlanInfer *f = &s->infer;
+    const cudaStream_t stream = burst_gpu_compute(s->exec);
+    const size_t rows = (size_t)s->n;
+    f->k = cache_k;
+    f->v = cache_v;
+    f->parts = (float *)(void *)parts;
+    if (f->decodes) {
+        burst_keep_row_kernel<<<1, 256, 0, stream>>>((const BurstRunning *)(void *)s->buffer.device_running,
+                                                     PLAN_GROUP, s->me, K, V, k, v, cache_k, cache_v);
+        PLAN_CUDA(cudaGetLastError());
+        return BURST_OK;
+    }
+    PLAN_CUDA(cudaMemcpyAsync(cache_k, k, rows * K * sizeof *k, cudaMemcpyDeviceToDevice, stream));
+    PLAN_CUDA(cudaMemcpyAsync(cache_v, v, rows * V * sizeof *v, cudaMemcpyDeviceToDevice, stream));
+    return BURST_OK;
+}
+
+#if PLAN_GROUP > 1
+/* All ranks' parts. The ranks that share the weights of a layer are those that share the sequence. */
+static inline int plan_gather_parts(PlanState *s, const float *own, float *all)
+{
+    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
+    BURST_TRY(burst_gpu_gather(s->exec, 1, (const BurstBf16 *)own, 2 * PLAN_PART_WORDS, (BurstBf16 *)all));
+    BURST_TRY(burst_op_end(s->exec, &s->reduction));
+    return burst_op_reduced(s->exec, &s->reduction);
+}
+#endif
+
+/* Attention of the running token with all that is kept: o [heads][value_dim], lse [heads]. */
+static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, BurstBf16 *o,
+                                        float *lse)
+{
+    enum { HEADS = PLAN_HEADS, DIM = PLAN_VALUE_DIM };
+    const cudaStream_t stream = burst_gpu_compute(s->exec);
+    const PlanInfer *f = &s->infer;
+    BurstDecode d = {};
+    d.q = q, d.k = f->k, d.v = f->v, d.parts = f->parts;
+    d.running = (const BurstRunning *)(void *)s->buffer.device_running;
+    d.position = s->tokens[s->me].position;
+    d.ranks = PLAN_GROUP, d.rank = s->me;
+    d.scale = PLAN_SCALE;
+    BURST_TRY(plan_part(s, BURST_P_ATTEND, s->me, s->me));
+    PLAN_CUDA(plan_launch_decode(s, mask, &d));
+#if PLAN_GROUP > 1
+    float *own = f->parts + (int64_t)PLAN_SPLITS * PLAN_PART_WORDS, *all = own + PLAN_PART_WORDS;
+    burst_merge_parts_kernel<DIM, PLAN_SPLITS><<<HEADS, DIM, 0, stream>>>(HEADS, f->parts, own, NULL, NULL);
+    PLAN_CUDA(cudaGetLastError());
+    BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
+    BURST_TRY(plan_gather_parts(s, own, all));
+    burst_merge_parts_kernel<DIM, PLAN_GROUP><<<HEADS, DIM, 0, stream>>>(HEADS, all, NULL, o, lse);
+#else
+    burst_merge_parts_kernel<DIM, PLAN_SPLITS><<<HEADS, DIM, 0, stream>>>(HEADS, f->parts, NULL, o, lse);
+#endif
+    PLAN_CUDA(cudaGetLastError());
+    return plan_part(s, BURST_P_IDLE, 0, 0);
+}
+
+#endif
