@@ -154,7 +154,8 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
                            key_tiles(tokens, pieces, at_once[1] ? at_once[1] : pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0], at_once[0] ? 2 : 1);
     const int64_t backward = ints(kv[1], q[1], 1) + (turns ? (kv[1] + turns) * q[1] : 0);
-    const int64_t sides[2] = {q[0] * parts[0] + kv[0], q[1] + kv[1] * parts[1]};
+    const int64_t sides[2] = {BURST_HULLS * (q[0] * parts[0] + kv[0]),
+                              BURST_HULLS * (q[1] + kv[1] * parts[1])};
     return (KernelLists){.ints = forward > backward ? forward : backward,
                          .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
 }

@@ -13,6 +13,9 @@
 #define BURST_KERNELS_FUNCTION static inline
 #endif
 
+/* Hulls of a tile's tokens: before and after its widest gap in positions. */
+enum { BURST_HULLS = 2 };
+
 /* The head_dims of the kernels: multiples of BURST_HEAD_DIM_STEP. value_dims, those of V, O and their
  * gradients, have the same limits and may differ from head_dim. */
 enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST = 256 };

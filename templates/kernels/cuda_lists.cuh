@@ -45,8 +45,42 @@ static __device__ __forceinline__ bool burst_is_short(const BurstTiled &side, in
     return (at - side.begin[chunk] + 1) * side.tile > side.tokens[chunk].n;
 }
 
-/* side[i]: hull of the tokens of part i, for the tiles of q, then of k; one warp per part. A part without
- * tokens has lo > hi. */
+/* The first token of a part's second hull: the one after its widest gap in positions, if that is wider than
+ * the part; else `last`. Strided tokens have gaps everywhere, and no hull of theirs would be narrower. */
+static __device__ __forceinline__ int burst_split(const int32_t *position, int first, int last, int size,
+                                                  int lane)
+{
+    unsigned widest = 0;
+    int at = last;
+    for (int i = first + 1 + lane; i < last; i += 32) {
+        const unsigned gap = (unsigned)abs(position[i] - position[i - 1]);
+        at = gap > widest ? i : at;
+        widest = max(widest, gap);
+    }
+    const unsigned most = __reduce_max_sync(0xffffffffu, widest);
+    return __reduce_min_sync(0xffffffffu, most > (unsigned)size && widest == most ? at : last);
+}
+
+static __device__ __forceinline__ void burst_hull(const BurstTokens &tokens, int first, int last, int lane,
+                                                  BurstSide *side)
+{
+    int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
+    for (int v = 0; v <= BURST_MAX_TABLES; v++) {
+        const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
+        int32_t low = INT32_MAX, high = INT32_MIN;
+        for (int i = first + lane; value && i < last; i += 32)
+            low = min(low, value[i]), high = max(high, value[i]);
+        lo[v] = __reduce_min_sync(0xffffffffu, low), hi[v] = __reduce_max_sync(0xffffffffu, high);
+    }
+    if (lane)
+        return;
+    side->lo = lo[0], side->hi = hi[0];
+    for (int t = 0; t < BURST_MAX_TABLES; t++)
+        side->table_lo[t] = lo[1 + t], side->table_hi[t] = hi[1 + t];
+}
+
+/* side[BURST_HULLS * i], side[BURST_HULLS * i + 1]: hulls of the tokens of part i before and after its widest
+ * gap, for the tiles of q, then of k; one warp per part. A hull without tokens has lo > hi. */
 static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q,
                                           const __grid_constant__ BurstTiled k, BurstSide *side)
 {
@@ -60,19 +94,28 @@ static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q,
     const BurstTokens &tokens = of.tokens[chunk];
     const int size = of.tile / of.parts, first = (at - of.begin[chunk]) * of.tile + part % of.parts * size,
               last = min(tokens.n, first + size);
-    int32_t lo[1 + BURST_MAX_TABLES], hi[1 + BURST_MAX_TABLES];
-    for (int v = 0; v <= BURST_MAX_TABLES; v++) {
-        const int32_t *value = v ? tokens.table[v - 1] : tokens.position;
-        int32_t low = INT32_MAX, high = INT32_MIN;
-        for (int i = first + lane; value && i < last; i += 32)
-            low = min(low, value[i]), high = max(high, value[i]);
-        lo[v] = __reduce_min_sync(0xffffffffu, low), hi[v] = __reduce_max_sync(0xffffffffu, high);
+    const int split = burst_split(tokens.position, first, last, size, lane);
+    for (int hull = 0; hull < BURST_HULLS; hull++)
+        burst_hull(tokens, hull ? split : first, hull ? last : split, lane,
+                   &side[BURST_HULLS * number + hull]);
+}
+
+/* What a part sees of a tile of the other side, by the hulls of both. */
+template <class MASK>
+static __device__ __forceinline__ int burst_cover(const BurstSide *own, const BurstSide *other, bool own_is_q)
+{
+    bool some = false, all = true;
+#pragma unroll 1
+    for (int i = 0; i < BURST_HULLS * BURST_HULLS; i++) {
+        const BurstSide *x = &own[i / BURST_HULLS], *y = &other[i % BURST_HULLS];
+        if (x->lo > x->hi || y->lo > y->hi)
+            continue;
+        const int cover = MASK::tile(own_is_q ? x : y, own_is_q ? y : x);
+        some |= cover != BURST_EMPTY, all &= cover == BURST_FULL;
     }
-    if (lane)
-        return;
-    side[number].lo = lo[0], side[number].hi = hi[0];
-    for (int t = 0; t < BURST_MAX_TABLES; t++)
-        side[number].table_lo[t] = lo[1 + t], side[number].table_hi[t] = hi[1 + t];
+    if (!some)
+        return BURST_EMPTY;
+    return all ? BURST_FULL : BURST_PARTIAL;
 }
 
 /* What the tile's parts see of a tile of the other side, two bits each as in an entry; 0: nothing. */
@@ -82,9 +125,7 @@ static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, in
 {
     unsigned covers = 0;
     for (int p = 0; p < parts; p++) {
-        const int cover = own[p].lo > own[p].hi
-                              ? BURST_EMPTY
-                              : MASK::tile(own_is_q ? &own[p] : other, own_is_q ? other : &own[p]);
+        const int cover = burst_cover<MASK>(own + BURST_HULLS * p, other, own_is_q);
         unsigned bits = cover == BURST_PARTIAL || is_short ? 3u : 1u;
         if (cover == BURST_EMPTY)
             bits = 0;
@@ -113,7 +154,8 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
             const int at = first + lane;
             unsigned covers = 0;
             if (at < other.begin[chunk + 1] && row_is_there && burst_is_there(other, chunk, at))
-                covers = burst_covers<MASK>(own_side + row * own.parts, own.parts, other_side + at, own_is_q,
+                covers = burst_covers<MASK>(own_side + BURST_HULLS * row * own.parts, own.parts,
+                                            other_side + BURST_HULLS * at, own_is_q,
                                             row_is_short || (own_is_q && burst_is_short(other, chunk, at)));
             const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
             if (covers)
@@ -135,7 +177,8 @@ static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own
     int turn = 0;
     for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
         if (burst_is_there(own, burst_chunk_at(own, row), row) &&
-            burst_covers<MASK>(keys + row * own.parts, own.parts, &queries[at], false, false))
+            burst_covers<MASK>(keys + BURST_HULLS * row * own.parts, own.parts, queries + BURST_HULLS * at,
+                               false, false))
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
@@ -234,11 +277,11 @@ static BURST_MAYBE_UNUSED BurstTiled burst_tiled(const BurstTokens *tokens, cons
     return side;
 }
 
-/* Sides needed to make lists, for a mask with such keys (BURST_KEYS_*): parts of own tiles of `tile` tokens,
- * and tiles of the other side. */
+/* Sides needed to make lists, for a mask with such keys (BURST_KEYS_*): hulls of parts of own tiles of `tile`
+ * tokens, and of tiles of the other side. */
 static BURST_MAYBE_UNUSED int burst_lists_sides(int own_tiles, int keys, int tile, int other_tiles)
 {
-    return own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles;
+    return BURST_HULLS * (own_tiles * burst_tile_parts(BURST_FORM, keys, tile) + other_tiles);
 }
 
 /* Makes the lists of some chunks of queries with some of keys. there: for each chunk of keys; NULL: all.
@@ -254,7 +297,7 @@ static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const Bur
         burst_tiled(k, there, keys, tile_k,
                     rows_are_q ? 1 : burst_tile_parts(BURST_FORM, MASK::KEYS_BACKWARD, tile_k));
     const int tiles_q = side_q.begin[queries], parts = burst_parts(side_q) + burst_parts(side_k);
-    BurstSide *const of_k = sides + burst_parts(side_q);
+    BurstSide *const of_k = sides + BURST_HULLS * burst_parts(side_q);
     if (!lists.rows)
         return cudaSuccess;
     burst_sides_kernel<<<(parts + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);

@@ -134,7 +134,7 @@ class Ring:
         own, other = (tk, tq) if backward else (tq, tk)
         home = 0 if backward else self.home_of(ks)
         memory = torch.full((own * (2 * other + 9) + 4 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
-        sides = torch.empty(48 * (3 * own + other), dtype=torch.uint8, device="cuda")
+        sides = torch.empty(96 * (3 * own + other), dtype=torch.uint8, device="cuda")
         made = (Lists * 2)()
         call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, home, C.c_void_p(sides.data_ptr()),
              C.c_void_p(memory.data_ptr()), made)
