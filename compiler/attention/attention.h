@@ -110,6 +110,8 @@ int attentions_channels(const Attentions *t);   /* streams of transfers */
 int attentions_operations(const Attentions *t); /* in the longest trace */
 /* chunks of keys per launch of a direction; 0: one launch each */
 int attentions_at_once(const Attentions *t, bool backward);
+/* the first computing of the launch that has this computing; `at` if each has one */
+int schedule_launch(const Schedule *s, int at);
 bool pass_moves(const Node *pass, int coord); /* whether it may move along that coordinate */
 /* "pass KV[r - 1] to r + 1, at s = 1" */
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i);

@@ -25,10 +25,13 @@ const char *attention_name(Arena *a, const Choice *c)
 
 /* ---- launches over all pairs ---- */
 
-/* Whether queries and outputs do not move, and the kernels accept so many chunks of keys. */
+/* Whether a launch can take all chunks of keys: queries and outputs do not move, the kernels take so many
+ * chunks, and copy engines move the keys. Between nodes NCCL does, whose kernels would have to wait for the
+ * launch, which has all multiprocessors. */
 static bool can_attend_at_once(const Program *p, const Schedule *s)
 {
     const Choice *c = s->choice;
+    const int node = cluster_node_ranks(&p->cluster), ranks = c->ranks * choice_tensor(c);
     for (int i = 0; i < s->trace.n; i++) {
         const Instance *at = &s->trace.at[i];
         const bool transfers = at->node->kind == N_PASS || at->node->kind == N_RETURN;
@@ -38,34 +41,33 @@ static bool can_attend_at_once(const Program *p, const Schedule *s)
             return false;
     }
     return p->target->device_memory && kernels_of(p).form == 90 && c->ranks > 1 &&
-           choice_chunks(c) <= BURST_MOST_CHUNKS && !c->latents && !c->of_mask && c->token_chunks < 2;
+           choice_chunks(c) <= BURST_MOST_CHUNKS && !c->latents && !c->of_mask && c->token_chunks < 2 &&
+           !c->placed && node >= ranks && node % ranks == 0;
+}
+
+static bool meets_others(const Schedule *s, int at)
+{
+    const Instance *i = &s->trace.at[at];
+    return i->node->kind == N_COMPUTE && !chunk_is_own(s->choice, i->chunk[1]);
 }
 
 /* Whether two pairs with other ranks' keys follow each other with no transfer between. */
 static bool meets_in_a_row(const Schedule *s)
 {
-    for (int i = 1; i < s->trace.n; i++) {
-        const Instance *at = &s->trace.at[i];
-        if (at->node->kind == N_COMPUTE && at[-1].node->kind == N_COMPUTE && at->chunk[1] && at[-1].chunk[1])
+    for (int at = 1; at < s->trace.n; at++)
+        if (meets_others(s, at) && meets_others(s, at - 1))
             return true;
-    }
     return false;
 }
 
-/* One launch per chunk reads and writes O in fp32 once more. If that takes longer than the chunk's keys take
- * to arrive, it is faster to wait for them; the wait is shorter still since queries that need none of them
- * are computed first. Measured: benchmarks/log/2026-11-28-packed-sequences.md. */
-static bool attends_at_once(const Program *p, const Schedule *s)
+int schedule_launch(const Schedule *s, int at)
 {
-    static const double passed = 2.5e12; /* bytes/s of O in addition to products, H100 */
-    const Choice *c = s->choice;
-    const Model *m = &p->model;
-    const int node = cluster_node_ranks(&p->cluster), ranks = c->ranks * choice_tensor(c);
-    const double link = p->cluster.link_bandwidth > 0 ? p->cluster.link_bandwidth : p->target->link_rate,
-                 keys = (double)m->kv_heads * (m->head_dim + m->value_dim) * p->target->activation_bytes,
-                 output = (double)m->heads * m->value_dim * sizeof(float);
-    return can_attend_at_once(p, s) && !c->placed && node >= ranks && node % ranks == 0 &&
-           keys / link < 2 * output / passed;
+    int first = at;
+    if (!s->at_once || !meets_others(s, at))
+        return at;
+    for (int before = at - 1; before >= 0 && (!s->backward || meets_others(s, before)); before--)
+        first = meets_others(s, before) ? before : first;
+    return first;
 }
 
 /* named: slots are named after the attention, to differ from those of other layers. */
@@ -78,7 +80,7 @@ static bool make_attention(Arena *a, Diags *d, const Program *p, Attention *to, 
         if (!s)
             return false;
         s->name = named ? attention_name(a, c) : NULL;
-        s->at_once = attends_at_once(p, s) && (!backward || meets_in_a_row(s));
+        s->at_once = !c->each_chunk[backward] && can_attend_at_once(p, s) && (!backward || meets_in_a_row(s));
         schedule_slots(a, s);
         channels = s->channels;
         to->way[backward] = s;

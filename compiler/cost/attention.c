@@ -355,7 +355,8 @@ static void order_arrivals(Build *b, int at, int rank)
 
 static void order_exchange(Build *b, int at, int rank)
 {
-    sim_after(b->sim, b->task[cell(b, at, rank)], b->tail[rank]);
+    const bool early = b->in->pieces && b->in->schedule->trace.at[at].node->stmt->tokens_to_heads;
+    sim_after(b->sim, b->task[cell(b, at, rank)], early ? -1 : b->tail[rank]);
     if (b->in->cluster->target->copies_at_wait)
         b->tail[rank] = b->join[join_cell(b, at, rank)];
 }
@@ -367,6 +368,20 @@ static void order_compute(Build *b, int at, int rank)
         return;
     sim_after(b->sim, task, b->tail[rank]);
     b->tail[rank] = task;
+}
+
+/* A device adds the sums that a pass waits for on its compute stream: what it computes after waits too. */
+static void order_merges(Build *b, int at, int rank)
+{
+    const Instance *i = &b->in->schedule->trace.at[at];
+    const int task = b->task[cell(b, at, grid_add(b->in, rank, i->hop))];
+    if (!tensor_accumulates(i->node->ref[0].tensor) || b->links.of_reader[at] < 0 || task < 0)
+        return;
+    const int merged = sim_task(b->sim, (Task){.class = COST_COMPUTE});
+    sim_after(b->sim, merged, b->tail[rank]);
+    for (int e = b->links.of_reader[at]; e >= 0; e = b->links.reads.at[e].next_of_reader)
+        sim_after(b->sim, merged, b->usable[cell(b, b->links.reads.at[e].arrival, rank)]);
+    b->tail[rank] = merged;
 }
 
 static void order_rank(Build *b, int rank)
@@ -382,6 +397,8 @@ static void order_rank(Build *b, int rank)
             order_exchange(b, at, rank);
         else if (b->in->schedule->trace.at[at].node->kind == N_COMPUTE)
             order_compute(b, at, rank);
+        else if (transfers(&b->in->schedule->trace.at[at]) && !b->in->cluster->target->copies_at_wait)
+            order_merges(b, at, rank);
     }
     order_arrivals(b, n, rank);
 }
@@ -439,25 +456,40 @@ static void link_arrivals(Build *b, int at, int *channel_last)
     }
 }
 
+/* The launch that computes the pair: it waits for all that its pairs read. */
+static int launch_task(const Build *b, int at, int rank)
+{
+    int first = schedule_launch(b->in->schedule, at);
+    while (b->task[cell(b, first, rank)] < 0 || b->in->schedule->trace.at[first].node->kind != N_COMPUTE)
+        first++;
+    return b->task[cell(b, first, rank)];
+}
+
 static void link_compute(Build *b, int at)
 {
     for (int r = 0; r < b->in->ranks; r++) {
         int task = b->task[cell(b, at, r)];
         if (task < 0)
             continue;
-        wait_for_reads(b, task, at, r);
+        wait_for_reads(b, launch_task(b, at, r), at, r);
         for (int side = 0; side < 2; side++)
             if (b->links.partial_before[at][side] >= 0)
                 sim_after(b->sim, task, reader_task(b, b->links.partial_before[at][side], r));
     }
 }
 
-/* The exchange waits for the sums that arrived for the chunks that it sends. */
-static void link_exchange(Build *b, int at)
+/* The exchange waits for the sums that arrived for the chunks that it sends, and for the piece before it. */
+static void link_exchange(Build *b, int at, int *channel_last)
 {
-    for (int r = 0; r < b->in->ranks; r++)
-        if (b->task[cell(b, at, r)] >= 0)
-            wait_for_reads(b, b->task[cell(b, at, r)], at, r);
+    for (int r = 0; r < b->in->ranks; r++) {
+        const int task = b->task[cell(b, at, r)];
+        int *last = &channel_last[cell(b, b->in->schedule->trace.at[at].node->channel, r)];
+        if (task < 0)
+            continue;
+        wait_for_reads(b, task, at, r);
+        sim_after(b->sim, task, b->in->pieces ? *last : -1);
+        *last = b->usable[cell(b, at, r)];
+    }
 }
 
 static void link_tasks(Build *b)
@@ -473,7 +505,7 @@ static void link_tasks(Build *b)
         else if (s->trace.at[at].node->kind == N_COMPUTE)
             link_compute(b, at);
         else
-            link_exchange(b, at);
+            link_exchange(b, at, channel_last);
     }
 }
 

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static Cost cost_of_batch(Arena *a, const Draft *d, int batch)
+Draft cost_drawn(Arena *a, const Draft *d, int batch)
 {
     const Program *p = d->program;
     Draft drawn = *d;
@@ -21,7 +21,7 @@ static Cost cost_of_batch(Arena *a, const Draft *d, int batch)
     for (int m = 0; m < p->mask_count; m++)
         drawn.counts[m] = pair_counts(a, maps[m], drawn.partition, choice_pieces(&d->choice));
     drawn.attended = NULL;
-    return cost_draft(a, &drawn, INFINITY);
+    return drawn;
 }
 
 static int ascending(const void *x, const void *y)
@@ -48,7 +48,8 @@ void cost_add_batches(const Draft *d, const int *batch, int n, CostBatches *to)
         if (to->batch[batch[i]].known)
             continue;
         Arena *a = arena_new();
-        const Cost c = cost_of_batch(a, d, batch[i]);
+        const Draft drawn = cost_drawn(a, d, batch[i]);
+        const Cost c = cost_draft(a, &drawn, INFINITY);
         to->batch[batch[i]].known = true;
         to->batch[batch[i]].step = c.step;
         to->batch[batch[i]].imbalance = c.imbalance;

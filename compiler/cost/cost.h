@@ -28,6 +28,14 @@ typedef struct Sent { int64_t bytes, whole; /* whole: bytes if chunks of keys tr
 /* Whether transfers carry ranges: as the layout says, else by simulated time. d has no memory yet. loads:
  * NULL, or receives the loads (see Draft) with that decision applied. */
 bool ranges_wanted(Arena *a, const struct Draft *d, const struct AttentionLoads **loads);
+/* ---- launches.c ---- */
+/* Whether forward and backward have a launch for each chunk of keys where one could have all. The draft has
+ * its ranges and the latter. */
+void launches_wanted(const struct Draft *d, bool each[2]);
+/* In how many pieces ranks of a node that share heads exchange and attend their query heads; 1: all at once.
+ */
+int head_pieces_wanted(const struct Draft *d);
+
 /* for a direction without exchanges */
 Sent ranges_sent(Arena *a, const struct Draft *d, int mask, bool backward);
 void print_ranges(const struct Draft *d, Text *out); /* --emit=plan; prints nothing if chunks travel whole */
@@ -91,6 +99,7 @@ Bound cost_bound(Arena *a, const Draft *d);
 /* A weaker bound, found faster: attention waits for no transfer, and ranges need not be decided. */
 Bound cost_bound_computing(Arena *a, const Draft *d);
 CostBatches cost_batches(const Draft *d); /* over all drawn batches */
+Draft cost_drawn(Arena *a, const Draft *d, int batch); /* with the pairs and the partition of a drawn batch */
 /* Simulates those of batch[n] that `to` lacks, then sets its n and means over the known ones. */
 void cost_add_batches(const Draft *d, const int *batch, int n, CostBatches *to);
 void cost_sum_batches(const int *batch, int n, int groups, CostBatches *of);
@@ -191,6 +200,7 @@ typedef struct AttentionInput {
     BurstPairTiles *tiles;
     double *whole;        /* with tiles: `bytes` if chunks travelled whole */
     const int *nic;       /* [ranks] the first rank with the same NIC; NULL before links_with_nics */
+    bool pieces; /* of query heads: they are exchanged while earlier ones are computed */
     int overlaps;         /* collectives queued when attention begins, one after the other */
     const Collective *overlapped;
 } AttentionInput;

@@ -6,6 +6,7 @@
 #include "cost/cost.h"
 
 #include "burst_int.h"
+#include "ir/kernels.h"
 
 #include <math.h>
 #include <string.h>
@@ -156,6 +157,14 @@ typedef struct Computer {
     Share share;                /* of the heads */
 } Computer;
 
+/* All pairs of a rank, whose rows are begun once. own: pairs with its own keys; rest: tiles of queries that
+ * also see others' keys, which have at most so many rows. */
+typedef struct AtOnce {
+    AttentionWork all;
+    double own, rows;
+    BurstTileRanges rest;
+} AtOnce;
+
 typedef struct Loader {
     Arena *arena;
     const Draft *draft;
@@ -166,7 +175,8 @@ typedef struct Loader {
     int sides;    /* sides whose chunks travel */
     double *pairs;
     double tile_sides;        /* as for attention_work_of */
-    AttentionWork *at_once;   /* [ranks] all pairs of a rank, whose rows are begun once; NULL: pair by pair */
+    AtOnce *at_once; /* [ranks] forward in two launches; NULL: pair by pair */
+    int *launches; /* [ranks][chunks] that had the chunk's queries; NULL: not counted */
     const Computer *computer; /* [ranks] simulated */
 } Loader;
 
@@ -259,23 +269,101 @@ static PairWork work_of(const Loader *l, int q, int k)
     return sum;
 }
 
-/* The pair's part of the rank's total work. */
-static double add_at_once(AttentionWork *all, AttentionWork pair, int64_t q_tokens)
+/* ---- launches ---- */
+
+/* Begins and ends of rows of a launch beside its products: seconds to read and write their output in fp32,
+ * which the first and the last launch do for all rows. Measured with the sm_90a form:
+ * benchmarks/log/2026-11-28-packed-sequences.md. */
+static double passed_output(const Loader *l, int rank, double rows)
 {
-    all->pairs += pair.pairs;
-    all->partial += pair.partial;
-    all->rows = fmin((double)q_tokens, all->rows + pair.rows);
+    static const double beside = 0.75; /* share of the memory's rate */
+    const Computer *with = &l->computer[rank];
+    const double hbm = with->device->hbm * with->rate_share * beside;
+    return hbm > 0 ? 2 * sizeof(float) * rows * with->share.heads * l->draft->program->model.value_dim / hbm
+                   : 0;
+}
+
+/* Whether the instance before is in the same launch: pieces of a chunk that no transfer separates. */
+static bool continues_launch(const Loader *l, const Instance *i)
+{
+    const Choice *c = l->in->schedule->choice;
+    return i > l->in->schedule->trace.at && i[-1].node->kind == N_COMPUTE && i[-1].chunk[0] == i->chunk[0] &&
+           i[-1].chunk[1] % c->ranks == i->chunk[1] % c->ranks;
+}
+
+static double launch_seconds(Loader *l, const Instance *i, int rank, double rows)
+{
+    const Choice *c = l->in->schedule->choice;
+    int *before = &l->launches[(size_t)rank * (size_t)c->ranks + (size_t)i->chunk[0]];
+    const double all = (double)tokens_of(l, T_Q, rel_add(c, l->in->rank[rank], i->chunk[0]));
+    if (*before && continues_launch(l, i))
+        return 0;
+    return ++*before == 1 ? 0 : passed_output(l, rank, *before == 2 ? all : rows);
+}
+
+/* Adds the pair to the rank's work. */
+static double add_at_once(const Loader *l, int rank, const Instance *i, AttentionWork pair)
+{
+    const Choice *c = l->in->schedule->choice;
+    const int me = l->in->rank[rank], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
+    AtOnce *x = &l->at_once[rank];
+    x->all.pairs += pair.pairs;
+    x->all.partial += pair.partial;
+    x->all.rows = fmin((double)tokens_of(l, T_Q, q), x->all.rows + pair.rows);
+    if (chunk_is_own(c, i->chunk[1])) {
+        x->own += pair.pairs;
+    } else {
+        x->rows += pair.rows;
+        x->rest = burst_join(x->rest,
+                             pair_tiles_of(l->counts, q, k, 1 << BURST_OF_QUERIES).side[BURST_OF_QUERIES]);
+    }
     return pair.pairs;
 }
 
-/* Distributes each rank's total work over its pairs. */
+/* Seconds of a pair that an earlier pair's launch computes: it is live all the same. */
+static const double noted = 1e-12;
+
+/* Sets the seconds of the rank's two launches: rows that see its own keys alone, and the others, with the
+ * first pair of others' keys. */
 static void share_at_once(Loader *l)
 {
-    const Trace *trace = &l->in->schedule->trace;
+    const Schedule *s = l->in->schedule;
     for (int r = 0; r < l->in->ranks; r++) {
-        const double all = compute_seconds(l, r, l->at_once[r]), pairs = l->at_once[r].pairs;
-        for (int at = 0; at < trace->n && pairs > 0; at++)
-            l->in->seconds[(size_t)at * (size_t)l->in->ranks + (size_t)r] *= all / pairs;
+        const AtOnce *x = &l->at_once[r];
+        const double tokens = (double)tokens_of(l, T_Q, l->in->rank[r]),
+                     rest = fmin(x->rows, (double)burst_ranges_tokens(x->rest, (int64_t)tokens)) / tokens,
+                     all = compute_seconds(l, r, x->all),
+                     home = x->own > 0 ? all * x->own * (1 - rest) / x->all.pairs : 0;
+        double left = all - home;
+        for (int at = 0; at < s->trace.n; at++) {
+            double *seconds = &l->in->seconds[(size_t)at * (size_t)l->in->ranks + (size_t)r];
+            if (*seconds <= 0 || s->trace.at[at].node->kind != N_COMPUTE)
+                continue;
+            const bool own = chunk_is_own(s->choice, s->trace.at[at].chunk[1]);
+            *seconds = fmax(noted, own ? *seconds * home / x->own : left);
+            left = own ? left : 0;
+        }
+    }
+}
+
+/* Sets the seconds of each launch of backward with its first pair. */
+static void join_launches(Loader *l)
+{
+    const Schedule *s = l->in->schedule;
+    for (int r = 0; r < l->in->ranks; r++) {
+        double *first = NULL;
+        for (int at = 0, launch = -1; at < s->trace.n; at++) {
+            double *seconds = &l->in->seconds[(size_t)at * (size_t)l->in->ranks + (size_t)r];
+            if (s->trace.at[at].node->kind != N_COMPUTE || *seconds <= 0)
+                continue;
+            if (first && schedule_launch(s, at) == launch) {
+                *first += *seconds;
+                *seconds = noted;
+                continue;
+            }
+            first = seconds;
+            launch = schedule_launch(s, at);
+        }
     }
 }
 
@@ -291,8 +379,9 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
                                                       tokens_of(l, T_KV, k));
         seconds[r] = 0;
         if (w.cover != COVER_EMPTY)
-            seconds[r] = l->at_once ? add_at_once(&l->at_once[r], tiles, tokens_of(l, T_Q, q))
-                                    : compute_seconds(l, r, tiles);
+            seconds[r] = l->at_once ? add_at_once(l, r, i, tiles) : compute_seconds(l, r, tiles);
+        if (l->launches && seconds[r] > 0)
+            seconds[r] += launch_seconds(l, i, r, tiles.rows);
         if (c->latents && seconds[r] > 0 && k != me)
             seconds[r] += latents_seconds(l, r, tokens_of(l, T_KV, k));
         if (of_pair && seconds[r] > 0)
@@ -401,7 +490,10 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);
     if (s->at_once && !s->backward)
-        l.at_once = NEW_ARRAY(a, AttentionWork, in->ranks);
+        l.at_once = NEW_ARRAY(a, AtOnce, in->ranks);
+    if (!s->at_once && !s->backward && in->bytes && d->program->target->device_memory &&
+        kernels_of(d->program).form == 90)
+        l.launches = NEW_ARRAY(a, int, (size_t)in->ranks *(size_t)s->choice->ranks);
     for (int at = 0; at < s->trace.n; at++) {
         const size_t row = (size_t)at * (size_t)in->ranks;
         if (s->trace.at[at].node->kind == N_COMPUTE)
@@ -409,7 +501,61 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
     }
     if (l.at_once)
         share_at_once(&l);
+    else if (s->at_once && in->bytes)
+        join_launches(&l);
     return l;
+}
+
+/* ---- pieces of query heads ---- */
+
+static bool in_pieces(const Instance *i)
+{
+    const TensorId t = i->node->ref[0].tensor;
+    return i->node->kind == N_COMPUTE || t == T_Q || t == T_O || t == T_DQ;
+}
+
+/* The trace with pieces: keys first, then for each piece its queries, their pairs and their results, then
+ * gradients of keys. of[i]: the instance that i is a piece of. */
+static const Schedule *schedule_in_pieces(Arena *a, const Schedule *s, int pieces, int *of)
+{
+    Instance *at = NEW_ARRAY(a, Instance, (size_t)s->trace.n * (size_t)pieces);
+    Schedule *made = NEW(a, Schedule);
+    int n = 0;
+    for (int piece = 0; piece < pieces; piece++)
+        for (int i = 0; i < s->trace.n; i++) {
+            const Instance *x = &s->trace.at[i];
+            const bool first = x->node->kind == N_EXCHANGE && x->node->stmt->tokens_to_heads;
+            if (!in_pieces(x) && piece != (first ? 0 : pieces - 1))
+                continue;
+            of[n] = i;
+            at[n++] = *x;
+        }
+    *made = *s;
+    made->trace = (Trace){n, at};
+    return made;
+}
+
+static double *cells_in_pieces(Arena *a, const AttentionInput *in, const double *cells, int n, const int *of,
+                               int pieces)
+{
+    double *made = NEW_ARRAY(a, double, (size_t)n *(size_t)in->ranks);
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < in->ranks; r++)
+            made[(size_t)i * (size_t)in->ranks + (size_t)r] =
+                cells[(size_t)of[i] * (size_t)in->ranks + (size_t)r] /
+                (in_pieces(&in->schedule->trace.at[of[i]]) ? pieces : 1);
+    return made;
+}
+
+static void divide_heads(Arena *a, AttentionInput *in, int pieces)
+{
+    int *of = NEW_ARRAY(a, int, (size_t)in->schedule->trace.n *(size_t)pieces);
+    const Schedule *s = schedule_in_pieces(a, in->schedule, pieces, of);
+    in->seconds = cells_in_pieces(a, in, in->seconds, s->trace.n, of, pieces);
+    in->bytes = cells_in_pieces(a, in, in->bytes, s->trace.n, of, pieces);
+    in->received = cells_in_pieces(a, in, in->received, s->trace.n, of, pieces);
+    in->schedule = s;
+    in->pieces = true;
 }
 
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
@@ -423,6 +569,8 @@ AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool bac
     in.whole = d->choice.ranges ? NEW_ARRAY(a, double, cells) : NULL;
     Loader l = load_computing(a, d, &in, mask, pairs);
     load_transfers(&l);
+    if (d->choice.head_pieces > 1)
+        divide_heads(a, &in, d->choice.head_pieces);
     return in;
 }
 

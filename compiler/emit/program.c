@@ -186,6 +186,9 @@ static void emit_shares(Emit *e)
     add_constants(e, row, countof(row));
     if (device(e))
         emit_output_rows(e);
+    if (c->head_pieces > 1)
+        add_constant(e, "PLAN_HEAD_PIECES", c->head_pieces,
+                     "in which query heads are exchanged and attended, so that transfers overlap computing");
 }
 
 static const BurstRope *rope_of(const Model *m, int row) { return row ? &m->rope_of[row] : &m->rope; }

@@ -93,7 +93,12 @@ typedef enum ChoiceKey {
     X(bool, bf16_gradients, , VALUE, KEY_STEP) /* of weights, rounded to bf16 */ \
     X(bool, whole, , VALUE, 0) /* the layout says `ranges no` */ \
     /* attention's transfers carry only the tiles that a later rank reads or that were added to */ \
-    X(bool, ranges, , VALUE, 0)
+    X(bool, ranges, , VALUE, 0) \
+    /* forward, backward: a launch for each chunk of keys where one could have all (cost/launches.c) */ \
+    X(bool, each_chunk, [2], ARRAY, 0) \
+    /* in which ranks that share heads exchange and attend their query heads, so that transfers overlap
+     * computing; below 2: all at once */ \
+    X(int, head_pieces, , VALUE, 0)
 /* Facts derived from several fields, or from part of one: function of a choice, keys. */
 #define CHOICE_FACTS(X) \
     X(choice_pieces, KEY_COUNTS) \

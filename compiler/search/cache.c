@@ -27,20 +27,39 @@ static void forget_loaded(Searcher *s)
     s->loaded = (Loaded){0};
 }
 
-bool search_ranges(Searcher *s, const Draft *t)
+/* Finds whether transfers carry ranges and then, with these, the launches; if some are not as the draft has
+ * them, ranges once more. Loads are kept for the draft if its schedules stay as they are. */
+static Ranged find_ranges(Searcher *s, const Draft *t)
 {
-    for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
-        if (choice_same(&s->ranged.at[i].choice, &t->choice, KEY_RANGES))
-            return s->ranged.at[i].ranges;
     forget_loaded(s);
     Loaded *x = &s->loaded;
     *x = (Loaded){.choice = t->choice, .arena = arena_new()};
-    const bool ranges = ranges_wanted(x->arena, t, &x->loads);
-    if (!t->choice.of_mask)
-        *vec_push(s->arena, &s->ranged) = (Ranged){t->choice, ranges};
-    else
+    Ranged found = {.choice = t->choice};
+    Draft with = *t;
+    with.choice.ranges = found.ranges = ranges_wanted(x->arena, t, &x->loads);
+    attentions_decide(&with.attention, with.program, &with.choice);
+    launches_wanted(&with, found.each_chunk);
+    found.head_pieces = head_pieces_wanted(&with);
+    const bool changed = found.each_chunk[0] || found.each_chunk[1];
+    if (changed) {
+        memcpy(with.choice.each_chunk, found.each_chunk, sizeof found.each_chunk);
+        with.attention = attentions_make(x->arena, diags_new(x->arena), with.program, &with.choice);
+        found.ranges = ranges_wanted(x->arena, &with, NULL);
+    }
+    if (t->choice.of_mask || changed || found.head_pieces > 1)
         forget_loaded(s);
-    return ranges;
+    return found;
+}
+
+Ranged search_ranges(Searcher *s, const Draft *t)
+{
+    for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
+        if (choice_same(&s->ranged.at[i].choice, &t->choice, KEY_RANGES))
+            return s->ranged.at[i];
+    const Ranged found = find_ranges(s, t);
+    if (!t->choice.of_mask)
+        *vec_push(s->arena, &s->ranged) = found;
+    return found;
 }
 
 const struct StepParts *search_attended(Searcher *s, const Draft *t)

@@ -58,6 +58,8 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
                .shape = shape_of(s->program, choice),
                .partition = part->partition,
                .counts = part->counts};
+    memset(t.choice.each_chunk, 0, sizeof t.choice.each_chunk); /* until they are found */
+    t.choice.head_pieces = 0;
     t.units = units_make(a, t.program, &t.shape, choice->within);
     t.attention = attentions_make(a, d, t.program, &t.choice);
     if (!t.attention.n)
@@ -67,13 +69,18 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
     return t;
 }
 
-void search_add_ranges(Searcher *s, Draft *t)
+void search_add_ranges(Searcher *s, Arena *a, Draft *t)
 {
     Choice *c = &t->choice;
-    c->ranges = search_ranges(s, t);
+    const Ranged found = search_ranges(s, t);
     const Setting *given = &s->program->layout.ranges;
+    c->ranges = found.ranges;
     c->whole = !c->ranges && !given->is_auto && !given->value;
-    attentions_decide(&t->attention, t->program, &t->choice);
+    memcpy(c->each_chunk, found.each_chunk, sizeof c->each_chunk);
+    c->head_pieces = found.head_pieces;
+    if (c->each_chunk[0] || c->each_chunk[1])
+        t->attention = attentions_make(a, diags_new(a), t->program, c);
+    attentions_decide(&t->attention, t->program, c);
 }
 
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact)
@@ -81,7 +88,7 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
     Draft t = search_begin(s, a, d, choice);
     if (!t.attention.n)
         return t;
-    search_add_ranges(s, &t);
+    search_add_ranges(s, a, &t);
     t.memory = memory_make(a, &t);
     memory_add_step(&t.memory, t.program, search_flow(s, a, &t, exact), t.units);
     return t;

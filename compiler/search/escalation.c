@@ -555,7 +555,7 @@ static double least_seconds(Searcher *s, const Choice *c)
         *computing = cost_bound_computing(a, &t).any_weights;
     double least = t.attention.n ? *computing : 0;
     if (t.attention.n && least <= search_to_win(s, c)) {
-        search_add_ranges(s, &t);
+        search_add_ranges(s, a, &t);
         t.attended = search_attended(s, &t);
         least = cost_bound(a, &t).any_weights;
     }
@@ -586,7 +586,7 @@ void search_add_rival(Searcher *s, const Candidate *x)
     Rival r = {*x, {0}};
     Draft t = search_begin(s, a, diags_new(a), &x->choice);
     if (t.attention.n && !x->choice.of_mask) {
-        search_add_ranges(s, &t);
+        search_add_ranges(s, a, &t);
         const Memory m = memory_make(a, &t);
         const StepParts *p = search_attended(s, &t);
         r.strain.memory = (double)(m.total + m.beside) + (double)(m.scratch + m.keys);

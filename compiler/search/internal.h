@@ -31,8 +31,12 @@ typedef struct Parted { Choice choice; const Partition *partition; PairCounts **
 typedef Vec(Parted) AllParted;
 /* Counts shared by searches of one sequence and its masks, in their arena. {0}: nothing is counted yet. */
 typedef struct Counted { MaskMap **maps; AllParted parted; } Counted;
-/* Whether attention's transfers carry ranges, cached by all that it depends on. */
-typedef struct Ranged { Choice choice; bool ranges; } Ranged;
+/* Whether attention's transfers carry ranges, and its launches, cached by all that they depend on. */
+typedef struct Ranged {
+    Choice choice;
+    bool ranges, each_chunk[2];
+    int head_pieces;
+} Ranged;
 /* Attention's loads, found when its ranges were decided, in an arena of its own; NULL: already used. */
 typedef struct Loaded { Choice choice; Arena *arena; const struct AttentionLoads *loads; } Loaded;
 /* Simulated attention, in an arena of its own. */
@@ -155,8 +159,8 @@ bool search_fits_device(Searcher *s, const Choice *choice);
 Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 /* Everything that is judged; exact: see search_flow. */
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact);
-/* Chooses whether transfers carry ranges. */
-void search_add_ranges(Searcher *s, Draft *t);
+/* Chooses whether transfers carry ranges, and the launches. */
+void search_add_ranges(Searcher *s, Arena *a, Draft *t);
 /* ---- search/search.c ---- */
 /* As search_with, or with advice as search(). Adds its counts to `counted`. */
 Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
@@ -212,8 +216,8 @@ bool search_outdone(Searcher *s, const Candidate *x);
 struct Flow;
 /* The choice's partition with the counts of its pieces, cached. */
 const Parted *search_parted(Searcher *s, const Choice *c);
-/* As ranges_wanted, cached for all choices with the same attention. */
-bool search_ranges(Searcher *s, const Draft *t);
+/* As ranges_wanted and launches_wanted, cached for all choices with the same attention. */
+Ranged search_ranges(Searcher *s, const Draft *t);
 /* As cost_attended, cached for all choices with the same attention; NULL: masks have schedules of their
  * own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);

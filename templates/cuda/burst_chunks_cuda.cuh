@@ -52,6 +52,15 @@ static inline int plan_clear(PlanState *s, float *dq, float *dk, float *dv)
     return burst_gpu_zero(s->exec, dv, values);
 }
 
+/* Queues the pending pairs, which have all heads. */
+static inline int plan_launch_heads(BurstCtx *c, PlanState *s, int pairs)
+{
+    PlanLaunch *l = &s->launch;
+    PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs)
+                           : plan_launch_forward(s, l->forward, pairs));
+    return BURST_OK;
+}
+
 /* At the end of a direction, makes computing wait until the rank's own chunk has been sent. */
 static inline int plan_settle_own(PlanState *s, int tensor)
 {

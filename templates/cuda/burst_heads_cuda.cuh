@@ -37,6 +37,88 @@ static inline int plan_agains(const PlanState *s, int lane)
     return count;
 }
 
+/* ---- pieces of the heads ---- */
+
+/* Of a share's query heads: those of the running piece, and how many precede them in the share. */
+typedef struct PlanPieceHeads { int first, count, at; } PlanPieceHeads;
+
+static inline PlanPieceHeads plan_piece_heads(const PlanState *s, int lane)
+{
+    const int first = plan_head0(s, lane), all = plan_head0(s, lane + 1) - first, piece = s->head_piece;
+    const int from = piece ? all * (piece - 1) / PLAN_HEAD_PIECES : 0,
+              to = piece ? all * piece / PLAN_HEAD_PIECES : all;
+    const PlanPieceHeads heads = {first + from, to - from, from};
+    return heads;
+}
+
+/* A launch with the running piece. Key heads that none of its queries read are left out. */
+static inline BurstForward plan_forward_piece(const PlanState *s, BurstForward p)
+{
+    const PlanPieceHeads h = plan_piece_heads(s, plan_lane(s->me));
+    p.q.at += h.at * p.q.head;
+    p.out.at += h.at * p.out.head;
+    p.lse += (int64_t)h.at * p.q_tokens.n;
+    p.q_heads = h.count;
+    p.q_head0 = h.first;
+    return p;
+}
+
+static inline BurstBackward plan_backward_piece(const PlanState *s, BurstBackward p)
+{
+    const PlanPieceHeads h = plan_piece_heads(s, plan_lane(s->me));
+    const int64_t rows = (int64_t)h.at * p.q_tokens.n;
+    const int kv0 = h.first / p.group, keys = kv0 - p.kv_head0;
+    p.q.at += h.at * p.q.head;
+    p.d_o.at += h.at * p.d_o.head;
+    p.lse += rows;
+    p.delta += rows;
+    p.dq += rows * PLAN_HEAD_DIM;
+    p.k.at += keys * p.k.head;
+    p.v.at += keys * p.v.head;
+    p.dk += (int64_t)keys * p.k_tokens.n * PLAN_HEAD_DIM;
+    p.dv += (int64_t)keys * p.k_tokens.n * PLAN_VALUE_DIM;
+    p.q_heads = h.count;
+    p.q_head0 = h.first;
+    p.kv_head0 = kv0;
+    p.kv_heads = (h.first + h.count - 1) / p.group - kv0 + 1;
+    return p;
+}
+
+/* Launches the pair with the running piece once its queries have arrived. The first piece makes the lists. */
+static inline int plan_launch_piece(BurstCtx *c, PlanState *s, int pairs)
+{
+    PlanLaunch *l = &s->launch;
+    const int piece = s->head_piece - 1;
+    if (pairs != 1)
+        return burst_fail(c, BURST_E_PLAN, "a launch of %d pairs by pieces of heads", pairs);
+    BURST_TRY(burst_gpu_after(s->exec, burst_gpu_compute(s->exec), &s->piece_arrived[piece]));
+    if (l->gradients) {
+        BurstBackward p = plan_backward_piece(s, l->backward[0]);
+        PLAN_CUDA(plan_launch_backward(s, &p, 1));
+        l->backward[0].lists = p.lists;
+    } else {
+        BurstForward p = plan_forward_piece(s, l->forward[0]);
+        PLAN_CUDA(plan_launch_forward(s, &p, 1));
+        l->forward[0].lists = p.lists;
+    }
+    l->listed = true;
+    return burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->piece_computed[piece]);
+}
+
+/* Queues the pending pairs, by pieces of the heads or with all. */
+static inline int plan_launch_heads(BurstCtx *c, PlanState *s, int pairs)
+{
+    PlanLaunch *l = &s->launch;
+    if (PLAN_HEAD_PIECES == 1)
+        PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs)
+                               : plan_launch_forward(s, l->forward, pairs));
+    for (s->head_piece = 1; PLAN_HEAD_PIECES > 1 && s->head_piece <= PLAN_HEAD_PIECES; s->head_piece++)
+        BURST_TRY(plan_launch_piece(c, s, pairs));
+    s->head_piece = 0;
+    l->listed = false;
+    return BURST_OK;
+}
+
 /* Heads of a part of an exchange. FIRST and AGAIN: key heads whose gradients arrive in place, and in
  * xsum. */
 enum { PLAN_QUERY_HEADS, PLAN_KEY_HEADS, PLAN_FIRST_HEADS, PLAN_AGAIN_HEADS };
@@ -48,8 +130,9 @@ typedef struct PlanHeads {
 static inline PlanHeads plan_share_heads(const PlanState *s, int kind, int lane)
 {
     const int again = plan_again(s, lane), kv0 = plan_kv0(s, lane), kv_heads = plan_kv_end(s, lane) - kv0;
+    const PlanPieceHeads queries = plan_piece_heads(s, lane);
     const PlanHeads heads[] = {
-        {plan_head0(s, lane), plan_head0(s, lane + 1) - plan_head0(s, lane), 0},
+        {queries.first, queries.count, queries.at},
         {kv0, kv_heads, 0},
         {kv0 + again, kv_heads - again, again},
         {plan_agains(s, lane), again, 0},
@@ -166,9 +249,9 @@ static inline PlanBlock plan_share_block(const PlanState *s, const PlanPart *x, 
     const bool keys = x->heads != PLAN_QUERY_HEADS;
     const int64_t n = plan_tokens_in(s, chunk, keys), all = plan_row_tokens(s, chunk, PLAN_SHARES, keys);
     const int64_t begin = plan_row_tokens(s, chunk, plan_lane(chunk), keys);
+    const int64_t token = (keys ? h.count : plan_head0(s, lane + 1) - plan_head0(s, lane)) * x->width;
     if (x->row)
-        return PlanBlock{(char *)x->share + begin * h.count * x->width, h.count * x->width, n,
-                         h.count * x->width};
+        return PlanBlock{(char *)x->share + begin * token + h.at * x->width, h.count * x->width, n, token};
     return PlanBlock{(char *)x->share + (h.at * all + begin) * x->width, n * x->width, h.count,
                      all * x->width};
 }
@@ -191,6 +274,32 @@ static inline int plan_add_piece(const PlanState *s, int peer, const PlanBlock *
     return 1;
 }
 
+/* Whether the running piece has what stays on the rank: all heads of it with the first piece to heads, and
+ * the last to tokens. Copies inside a device take multiprocessors and so would wait for launches between. */
+static inline bool plan_keeps_own(const PlanState *s, bool to_heads)
+{
+    return s->head_piece == 0 || s->head_piece == (to_heads ? 1 : PLAN_HEAD_PIECES);
+}
+
+/* Adds the pieces of a part that move to one rank and from another, which may both be this one. */
+static inline void plan_add_blocks(PlanState *s, const PlanPart *x, int to_lane, int from_lane, bool to_heads,
+                                   BurstPiece *send, int *sends, BurstPiece *receive, int *receives)
+{
+    const int lane = plan_lane(s->me), to = plan_member(s->me, to_lane), from = plan_member(s->me, from_lane);
+    const int piece = s->head_piece;
+    if (to == s->me && !plan_keeps_own(s, to_heads))
+        return;
+    s->head_piece = to == s->me ? 0 : piece;
+    const PlanBlock home_to = plan_home_block(s, x, to_heads ? s->me : to, to_heads ? to_lane : lane);
+    const PlanBlock share_to = plan_share_block(s, x, to_heads ? s->me : to, to_heads ? to_lane : lane);
+    const PlanBlock got = to_heads ? plan_share_block(s, x, from, lane)
+                                   : plan_home_block(s, x, s->me, from_lane);
+    s->head_piece = piece;
+    *sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to,
+                             &send[*sends]);
+    *receives += plan_add_piece(s, from, &got, NULL, &receive[*receives]);
+}
+
 /* To heads: sends each share of this rank's chunk, and receives this rank's share of each chunk. To tokens:
  * the reverse. */
 static inline int plan_exchange(PlanState *s, int channel, int tensor, const PlanPart *part, int parts,
@@ -201,26 +310,40 @@ static inline int plan_exchange(PlanState *s, int channel, int tensor, const Pla
     cudaStream_t stream = burst_gpu_channel(s->exec, channel);
     int sends = 0, receives = 0;
     for (int i = 0; i < parts; i++)
-        for (int step = 0; step < PLAN_SHARES; step++) {
-            const int to_lane = (lane + step) % PLAN_SHARES,
-                      from_lane = (lane + PLAN_SHARES - step) % PLAN_SHARES;
-            const int to = plan_member(s->me, to_lane), from = plan_member(s->me, from_lane);
-            const PlanBlock home_to = plan_home_block(s, &part[i], to_heads ? s->me : to,
-                                                      to_heads ? to_lane : lane);
-            const PlanBlock share_to = plan_share_block(s, &part[i], to_heads ? s->me : to,
-                                                        to_heads ? to_lane : lane);
-            const PlanBlock got = to_heads ? plan_share_block(s, &part[i], from, lane)
-                                           : plan_home_block(s, &part[i], s->me, from_lane);
-            sends += plan_add_piece(s, to, to_heads ? &home_to : &share_to, to_heads ? &share_to : &home_to,
-                                    &send[sends]);
-            receives += plan_add_piece(s, from, &got, NULL, &receive[receives]);
-        }
+        for (int step = 0; step < PLAN_SHARES; step++)
+            plan_add_blocks(s, &part[i], (lane + step) % PLAN_SHARES,
+                            (lane + PLAN_SHARES - step) % PLAN_SHARES, to_heads, send, &sends, receive,
+                            &receives);
     BURST_TRY(burst_gpu_after(s->exec, stream, &s->home[tensor].used));
-    BURST_TRY(burst_gpu_after(s->exec, stream, &s->share[tensor].used));
+    if (to_heads || s->head_piece == 0)
+        BURST_TRY(burst_gpu_after(s->exec, stream, &s->share[tensor].used));
     BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_EXCHANGE, 0, 0));
     BURST_TRY(burst_gpu_exchange(s->exec, channel, send, sends, receive, receives, packing, packing_bytes));
     BURST_TRY(burst_gpu_part(s->exec, stream, BURST_P_IDLE, 0, 0));
     return burst_gpu_mark(s->exec, stream, to_heads ? &s->share[tensor].arrived : &s->home[tensor].arrived);
+}
+
+/* plan_exchange of queries, outputs or their gradients, by pieces of the heads if attention has such: each
+ * leaves once it is computed. All queries have arrived before, so that the packing memory is free. */
+static inline int plan_exchange_pieces(PlanState *s, int channel, int tensor, const PlanPart *part, int parts,
+                                       bool to_heads)
+{
+    enum { LAST = PLAN_HEAD_PIECES - 1 };
+    cudaStream_t stream = burst_gpu_channel(s->exec, channel);
+    if (PLAN_HEAD_PIECES == 1)
+        return plan_exchange(s, channel, tensor, part, parts, to_heads, s->buffer.pack_q, PLAN_PACK_Q);
+    if (!to_heads)
+        BURST_TRY(burst_gpu_after(s->exec, stream, &s->piece_arrived[LAST]));
+    for (int piece = 0; piece < PLAN_HEAD_PIECES; piece++) {
+        s->head_piece = piece + 1;
+        if (!to_heads)
+            BURST_TRY(burst_gpu_after(s->exec, stream, &s->piece_computed[piece]));
+        BURST_TRY(plan_exchange(s, channel, tensor, part, parts, to_heads, s->buffer.pack_q, PLAN_PACK_Q));
+        if (to_heads)
+            BURST_TRY(burst_gpu_mark(s->exec, stream, &s->piece_arrived[piece]));
+    }
+    s->head_piece = 0;
+    return BURST_OK;
 }
 
 /* Q: queries (in backward with dO, delta and lse), once for all their keys. KV: keys and values, once for
@@ -240,7 +363,7 @@ static inline int plan_to_heads(BurstCtx *c, PlanState *s, int channel, int tens
         return BURST_OK;
     if (tensor == BURST_T_KV)
         return plan_exchange(s, channel, tensor, kv, 2, true, s->buffer.pack_kv, PLAN_PACK_KV);
-    return plan_exchange(s, channel, tensor, q, home[1] ? 4 : 1, true, s->buffer.pack_q, PLAN_PACK_Q);
+    return plan_exchange_pieces(s, channel, tensor, q, home[1] ? 4 : 1, true);
 }
 
 static inline int plan_attend_end(BurstCtx *c, PlanState *s);
@@ -271,9 +394,9 @@ static inline int plan_to_tokens(BurstCtx *c, PlanState *s, int channel, int ten
     /* computing that adds to it was queued before */
     BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->share[tensor].used));
     if (tensor == BURST_T_O)
-        return plan_exchange(s, channel, tensor, o, 2, false, s->buffer.pack_q, PLAN_PACK_Q);
+        return plan_exchange_pieces(s, channel, tensor, o, 2, false);
     if (tensor == BURST_T_DQ)
-        return plan_exchange(s, channel, tensor, &dq, 1, false, s->buffer.pack_q, PLAN_PACK_Q);
+        return plan_exchange_pieces(s, channel, tensor, &dq, 1, false);
     s->home[tensor].pending = true;
     return plan_exchange(s, channel, tensor, dkv, 4, false, s->buffer.pack_kv, PLAN_PACK_KV);
 }
@@ -310,6 +433,14 @@ static inline int plan_settle_own(PlanState *s, int tensor)
 
 /* ---- the begin of a direction ---- */
 
+/* Pieces of the heads that no launch computes are as they are now. */
+static inline int plan_begin_pieces(PlanState *s)
+{
+    for (int piece = 0; PLAN_HEAD_PIECES > 1 && piece < PLAN_HEAD_PIECES; piece++)
+        BURST_TRY(burst_gpu_mark(s->exec, burst_gpu_compute(s->exec), &s->piece_computed[piece]));
+    return BURST_OK;
+}
+
 /* Switches to chunks by heads; plan_home has set held to the rank's own chunks. */
 #if PLAN_FORWARD_BY_HEADS
 static inline int plan_forward_by_heads(PlanState *s)
@@ -319,7 +450,7 @@ static inline int plan_forward_by_heads(PlanState *s)
     plan_share(s, BURST_T_KV, s->buffer.xk, s->buffer.xv, NULL, NULL);
     plan_share(s, BURST_T_O, s->buffer.xlse, s->buffer.xo, NULL, NULL);
     s->share[BURST_T_O].started = s->tile.resumes && s->begun;
-    return BURST_OK;
+    return plan_begin_pieces(s);
 }
 #endif
 
@@ -333,6 +464,7 @@ static inline int plan_backward_by_heads(PlanState *s)
     plan_share(s, BURST_T_DKV, s->buffer.xdk, s->buffer.xdv, NULL, NULL);
     if (!s->tile.resumes)
         BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdq, (size_t)plan_part_words(s, BURST_T_DQ, 0, s->me)));
+    BURST_TRY(plan_begin_pieces(s));
     if (s->tile.has_keys)
         return BURST_OK;
     BURST_TRY(burst_gpu_zero(s->exec, s->buffer.xdk, (size_t)plan_part_words(s, BURST_T_DKV, 0, s->me)));

@@ -69,7 +69,8 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
                                   s->buffer.tile_sides, *lists, burst_gpu_compute(s->exec));
 }
 
-/* Makes the lists, then launches the kernel. The lists of a launch in two parts are made once. */
+/* Makes the lists, then launches the kernel. Lists of a launch in two parts, or in pieces of the heads, are
+ * made once. */
 template <class MASK>
 static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
@@ -78,7 +79,7 @@ static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, i
     cudaError_t e = cudaSuccess;
     if (s->launch.rest)
         pair->lists = burst_lists_rest(pair->lists);
-    else
+    else if (!s->launch.listed)
         e = plan_lists<MASK>(s, false, pair->q_tokens, plan_launch_keys(s, pair, pairs, K), pairs, Q, K,
                              &pair->lists);
     if (e != cudaSuccess)
@@ -94,8 +95,10 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_K;
-    const cudaError_t e = plan_lists<MASK>(s, true, pair->q_tokens, plan_launch_keys(s, pair, pairs, K),
-                                           pairs, Q, K, &pair->lists);
+    cudaError_t e = cudaSuccess;
+    if (!s->launch.listed)
+        e = plan_lists<MASK>(s, true, pair->q_tokens, plan_launch_keys(s, pair, pairs, K), pairs, Q, K,
+                             &pair->lists);
     if (e != cudaSuccess)
         return e;
     return burst_backward<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>(pair, 1, pairs, s->multiprocessors,

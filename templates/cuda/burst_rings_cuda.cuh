@@ -86,12 +86,13 @@ static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
     return delays;
 }
 
-/* Makes the stream wait for the chunk's transfer. With one launch for all pairs the launch waits instead. */
+/* Makes the stream wait for the chunk's transfer. With one launch for all pairs, or for each piece of the
+ * heads, the launch waits instead. */
 static inline int plan_wait_arrived(BurstCtx *c, PlanState *s, int stream, int tensor, int chunk)
 {
     PlanSlot *slot;
     BURST_TRY(plan_find(c, s, tensor, chunk, &slot));
-    if (stream == PLAN_COMPUTE && s->at_once)
+    if (stream == PLAN_COMPUTE && (s->at_once || (PLAN_HEAD_PIECES > 1 && tensor == BURST_T_Q)))
         return BURST_OK;
     if (stream == PLAN_COMPUTE && plan_delays(s, slot))
         BURST_TRY(plan_launch(c, s));
@@ -412,8 +413,7 @@ static inline int plan_launch(BurstCtx *c, PlanState *s)
         return BURST_OK;
     BURST_TRY(plan_part(s, l->gradients ? BURST_P_GRAD : BURST_P_ATTEND, l->q, l->kv));
     burst_doing(c, l->gradients ? "attention backward" : "attention forward");
-    PLAN_CUDA(l->gradients ? plan_launch_backward(s, l->backward, pairs)
-                           : plan_launch_forward(s, l->forward, pairs));
+    BURST_TRY(plan_launch_heads(c, s, pairs));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     return plan_mark_used(s, pairs);
 }

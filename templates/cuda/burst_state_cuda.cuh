@@ -55,6 +55,7 @@ typedef struct PlanLaunch {
      * queries each: those that see no other keys, then, with `rest`, those that do; 0: one launch */
     int home;
     bool rest;
+    bool listed; /* the lists of the first pair are made */
 } PlanLaunch;
 
 #ifdef PLAN_LIBRARY
@@ -73,6 +74,11 @@ typedef struct PlanState {
     int attended, to_attend;       /* pairs of this rank that were folded; all of its pairs */
     PlanLaunch launch;             /* the pending launch */
     bool at_once;                  /* ... has all pairs of this forward, whose keys it waits for */
+#ifdef PLAN_SHARES
+    /* of a share's query heads: the piece that an exchange or a launch has, from 1; 0: all */
+    int head_piece;
+    BurstMark piece_arrived[PLAN_HEAD_PIECES], piece_computed[PLAN_HEAD_PIECES];
+#endif
 #ifdef PLAN_LIBRARY
     /* lists of a launch, by mask, direction and index in a call; and the ints used for them */
     PlanKept kept[PLAN_MASKS][2][PLAN_KEPT];

@@ -24,10 +24,11 @@ class Point(typing.NamedTuple):
     schedule: str = "ulysses"
     rings: int = 1  # ranks of a ring; the others share the heads
     pairs: int = 1  # of a launch, at most
+    pieces: int = 0  # of query heads, whatever the prediction says
 
     def name(self):
         return re.sub(r"[()]", "", f"{self.data}x{self.ranks}_h{self.heads}_{self.kv_heads}_d{self.head_dim}_n{self.sequence}_{self.partition}"
-                      f"_{self.schedule}" + (f"_{self.rings}" if self.rings > 1 else ""))
+                      f"_{self.schedule}" + (f"_{self.rings}" if self.rings > 1 else "") + (f"_{self.pieces}pieces" if self.pieces else ""))
 
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -40,6 +41,10 @@ POINTS = [
     Point(7, 8, 4, 23, "contiguous"),  # a share that is a half of a key head's readers
     Point(8, 8, 4, 9, "zigzag"),       # ranks without a token
     Point(2, 4, 2, 21, "zigzag", data=2),
+    Point(2, 8, 2, 27, "zigzag", pieces=2),      # a key head a piece
+    Point(4, 16, 2, 37, "striped", pieces=4),    # a share of half a key head's readers
+    Point(3, 16, 4, 31, "contiguous", pieces=2, data=2),  # uneven shares, whose pieces begin inside a key head's readers
+    Point(8, 32, 4, 9, "zigzag", pieces=4),      # ranks without a token
     Point(2, 2, 1, 17, "contiguous", head_dim=128),
     Point(3, 4, 2, 22, "striped", schedule="turned"),
     Point(4, 8, 2, 37, "zigzag", schedule="usp", rings=2),
@@ -199,6 +204,8 @@ def program(text, root):
         without(parts, "PLAN_AT_ONCE 0")
     if sum("PLAN_GRADS_AT_ONCE " in part for part in parts) > 1:
         without(parts, "PLAN_GRADS_AT_ONCE 0")
+    if sum("PLAN_HEAD_PIECES " in part for part in parts) > 1:
+        without(parts, "PLAN_HEAD_PIECES 1")
     if sum("PLAN_PIECES " in part for part in parts) > 1:
         without(parts, "PLAN_PIECES 1")
     for other in ("(s->score_scale)", "((float)PLAN_ATTENTION_SCALE)"): # of a library, of a model that says one
@@ -277,6 +284,11 @@ def build(args, folder, text, main, *more):
 def check(args, point):
     options = ["--schedule", args.work / f"{point.schedule}.sched"] if point.schedule in TEXTS else []
     folder, text = emit(args, point.name(), topology(point.ranks * point.data), model(point), *options)
+    text = re.sub(r"^#define PLAN_HEAD_PIECES.*\n", "", text, flags=re.M)
+    if point.pieces: # rows of both ends are packed, for which the plan without pieces has no memory
+        text = re.sub(r"^#define PLAN_PACK_Q (\d+)", r"#define PLAN_PACK_Q (2 * \1)", text, flags=re.M)
+        text = re.sub(r"s->buffer.pack_q = .*;", "s->buffer.pack_q = new char[PLAN_PACK_Q];", text)
+        text = f"#define PLAN_HEAD_PIECES {point.pieces}\n{text}"
     ranks = build(args, folder, program(text, args.root), "ranks")
     said = run([ranks])
     require(f"up to {point.pairs} pairs a launch" in said, f"not {point.pairs} pairs a launch: {said}")

@@ -130,10 +130,17 @@ static void add_host_shares(MemoryMaker *m)
     add_rows(m, row, countof(row));
 }
 
-/* Packing memory of one rank for the largest exchange of Q, O or dQ, and of KV or dKV, of a chunk of
- * heads. */
+/* Query heads of a share in one of the pieces in which they are exchanged. */
+static int64_t heads_in_piece(int64_t heads, int pieces, int piece)
+{
+    return heads * (piece + 1) / pieces - heads * piece / pieces;
+}
+
+/* Packing memory of one rank for the largest exchange of Q, O or dQ, of a piece of the query heads, and of KV
+ * or dKV, of a chunk of heads. */
 typedef struct Packing { int64_t q, kv; } Packing;
-static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition *part, int me)
+static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition *part, int me, int pieces,
+                          int piece)
 {
     const Model *d = &m->program->model;
     const int64_t width[] = {d->head_dim, d->value_dim}; /* of Q and K; of V and O */
@@ -146,20 +153,22 @@ static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition
     for (int i = 0; i < shares; i++) {
         const Share share = share_of(all_heads, shares, i);
         const int64_t tokens = part->of[choice_member(c, me, i)].tokens;
-        const int64_t its = m->queries ? queries : tokens;
+        const int64_t its = m->queries ? queries : tokens, sent = heads_in_piece(share.heads, pieces, piece),
+                      got = heads_in_piece(mine.heads, pieces, piece);
         if (i == lane)
             continue;
         /* backward's Q, with dO and two rows of statistics, is at least as large as forward's Q or O */
         for (int k = 0; k < countof(width); k++) {
             const int64_t vector = width[k] * BF16, gradient = width[k] * FP32;
-            in.q += burst_gpu_packing(share.heads * vector, queries, all_heads.heads * vector);
+            in.q += burst_gpu_packing(sent * vector, queries, all_heads.heads * vector);
+            in.q += burst_gpu_packing(got * vector, its, mine.heads * vector);
             in.kv += burst_gpu_packing(share.kv_heads * vector, m->key_tokens ? queries : n,
                                        all_heads.kv_heads * vector);
             out.kv += burst_gpu_packing((m->key_tokens ? queries : tokens) * gradient,
                                         mine.kv_heads - mine.again, keys_at_a_time(m, sequence) * gradient);
         }
-        in.q += 2 * burst_gpu_packing(its * FP32, mine.heads, all * FP32);
-        out.q += burst_gpu_packing(its * d->head_dim * FP32, mine.heads, all * d->head_dim * FP32);
+        in.q += 2 * burst_gpu_packing(its * FP32, got, all * FP32);
+        out.q += burst_gpu_packing(its * d->head_dim * FP32, got, all * d->head_dim * FP32);
     }
     return (Packing){greater(in.q, out.q), greater(in.kv, out.kv)};
 }
@@ -167,9 +176,11 @@ static Packing packing_of(const MemoryMaker *m, Heads all_heads, const Partition
 static void add_packing(MemoryMaker *m, const Partition *part)
 {
     Packing p = {1, 1};
-    for (int i = 0; i < m->choice->ranks * (1 + (m->draft->shape.short_chunks > 0)); i++) {
-        const Heads heads = shape_chunk(&m->draft->shape, i >= m->choice->ranks);
-        const Packing of = packing_of(m, heads, part, i % m->choice->ranks);
+    const int pieces = m->choice->head_pieces > 1 ? m->choice->head_pieces : 1,
+              chunks = 1 + (m->draft->shape.short_chunks > 0);
+    for (int i = 0; i < m->choice->ranks * chunks * pieces; i++) {
+        const Heads heads = shape_chunk(&m->draft->shape, i / pieces >= m->choice->ranks);
+        const Packing of = packing_of(m, heads, part, i / pieces % m->choice->ranks, pieces, i % pieces);
         p.q = greater(p.q, of.q);
         p.kv = greater(p.kv, of.kv);
     }
