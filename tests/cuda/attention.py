@@ -112,7 +112,7 @@ class Ring:
         self.tokens = [Tokens(len(p), p.data_ptr(), (C.c_void_p * MAX_TABLES)(v[0].data_ptr(), None, None, None))
                        for p, v in zip(self.parts, self.values)]
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-        self.lists, self.rest = {}, {}
+        self.lists, self.rest, self.listed = {}, {}, {}
 
     def home_of(self, ks):
         return self.home if self.home < len(ks) == len(self.parts) else 0
@@ -138,10 +138,19 @@ class Ring:
         made = (Lists * 2)()
         call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, home, C.c_void_p(sides.data_ptr()),
              C.c_void_p(memory.data_ptr()), made)
-        self.lists[backward, qs, ks] = made[0]
+        self.lists[backward, qs, ks], self.listed[backward, qs, ks] = made[0], memory
         if home:
             self.rest[qs, ks] = made[1]
         self.keep += [memory, sides]
+
+    def entries(self, backward, q, k):
+        """Of the lists of one pair of chunks: {(tile of queries, of keys): whether it is partial}."""
+        tiles = [-(-self.tokens[chunk].n // self.tiles[2 * backward + side]) for side, chunk in enumerate((q, k))]
+        own, other = reversed(tiles) if backward else tiles
+        memory = self.listed[backward, (q,), (k,)].cpu()
+        count, entry = memory[4 * own:5 * own], memory[5 * own:5 * own + own * other].view(own, other)
+        pairs = {(row, int(e) >> 1 & (1 << 22) - 1): bool(e & 1) for row in range(own) for e in entry[row, :count[row]]}
+        return {(at[::-1] if backward else at): partial for at, partial in pairs.items()}
 
     def queries(self, backward):
         """Chunks of queries by launch."""

@@ -143,6 +143,22 @@ def check_not_a_number():
     return good
 
 
+def check_two_runs(n=4096, ranks=4):
+    """Tiles of 128 tokens with two runs of 64 are as partial as their own tokens make them, not as all between the runs would."""
+    if 128 not in HEAD_DIMS: # others have tiles of three runs
+        return True
+    ring = Ring("causal", 128, split("blocks", n, ranks, 64), 2, 2, 1)
+    ring.prepare(documents(n, 0))
+    good = True
+    for backward, q, k in itertools.product((0, 1), range(ranks), range(ranks)):
+        sizes = ring.tiles[2 * backward:2 * backward + 2]
+        queries, keys = (torch.split(ring.index[chunk].cpu(), size) for chunk, size in zip((q, k), sizes))
+        seen = {(i, j): x[:, None] >= y[None] for i, x in enumerate(queries) for j, y in enumerate(keys)}
+        good &= ring.entries(backward, q, k) == {at: not bool(one.all()) for at, one in seen.items() if one.any()}
+    print("ok  " if good else "FAIL", "tiles of two runs", flush=True)
+    return good
+
+
 def check_one_key(n=333):
     """Rows that see one key, as all do whose neighbours are a window away: O is its value, dQ and dK are exactly 0."""
     results = []
@@ -278,7 +294,7 @@ def main():
     else:
         results = [check(*c) for c in cases(small)]
     if not small and not drawn:
-        results += [check_head_parallel(), check_not_a_number(), check_one_key(), check_peaked(), check_peaked_gradients()]
+        results += [check_head_parallel(), check_not_a_number(), check_two_runs(), check_one_key(), check_peaked(), check_peaked_gradients()]
         if torch.cuda.get_device_capability() == (9, 0) and os.environ.get("BURST_FORM") != "80":
             results.append(check_deterministic())
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
