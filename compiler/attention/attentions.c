@@ -42,7 +42,7 @@ static bool can_attend_at_once(const Program *p, const Schedule *s)
     }
     return p->target->device_memory && kernels_of(p).form == 90 && c->ranks > 1 &&
            choice_chunks(c) <= BURST_MOST_CHUNKS && !c->latents && !c->of_mask && c->token_chunks < 2 &&
-           !c->placed && node >= ranks && node % ranks == 0;
+           !choice_exchanges(c) && !c->placed && node >= ranks && node % ranks == 0;
 }
 
 static bool meets_others(const Schedule *s, int at)

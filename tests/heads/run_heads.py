@@ -55,7 +55,7 @@ POINTS = [
     Point(4, 4, 2, 25, "zigzag", schedule="back", rings=2),  # rings forward, heads and rings backward
     Point(3, 4, 2, 25, "striped", schedule="forth"),  # heads forward, a ring backward
     Point(4, 4, 2, 43, "zigzag", schedule="bidirectional", rings=4, pairs=2),  # pieces of keys, from both sides
-    Point(3, 2, 1, 11, "contiguous", schedule="bidirectional", rings=3, pairs=2),
+    Point(3, 2, 1, 11, "contiguous", schedule="bidirectional", rings=3, pairs=6),
     Point(2, 2, 1, 35, "zigzag", schedule="halo", rings=2),  # which come one by one
     Point(3, 2, 2, 13, "striped", schedule="pieces_gathered", rings=3, pairs=3),  # those at home
     Point(4, 8, 1, 37, "zigzag", schedule="gather", rings=4, pairs=4),  # few keys: all at once
