@@ -77,7 +77,7 @@ typedef struct Schedule {
     bool backward;
     /* On GPUs, forward: pairs are computed once all keys that they read have arrived, in two launches with
      * different queries, so that no output is computed in parts. Backward: pairs with other ranks' keys run
-     * in one launch if no transfer lies between them. */
+     * in one launch if no transfer lies between them, and sums that come home are added at the end. */
     bool at_once;
     Node *body;
     int channels;

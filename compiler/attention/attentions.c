@@ -60,6 +60,18 @@ static bool meets_in_a_row(const Schedule *s)
     return false;
 }
 
+/* Whether several sums are sent to their owner. Added on the way, they would hold up what it computes. */
+static bool sums_come_home(const Schedule *s)
+{
+    int home = 0;
+    for (int i = 0; i < s->trace.n; i++) {
+        const Instance *at = &s->trace.at[i];
+        home += at->node->kind == N_PASS && at->node->ref[0].tensor == T_DKV &&
+                chunk_is_own(s->choice, rel_sub(s->choice, at->chunk[0], at->hop));
+    }
+    return home > 1;
+}
+
 int schedule_launch(const Schedule *s, int at)
 {
     int first = at;
@@ -80,7 +92,8 @@ static bool make_attention(Arena *a, Diags *d, const Program *p, Attention *to, 
         if (!s)
             return false;
         s->name = named ? attention_name(a, c) : NULL;
-        s->at_once = !c->each_chunk[backward] && can_attend_at_once(p, s) && (!backward || meets_in_a_row(s));
+        s->at_once = !c->each_chunk[backward] && can_attend_at_once(p, s) &&
+                     (!backward || meets_in_a_row(s) || sums_come_home(s));
         schedule_slots(a, s);
         channels = s->channels;
         to->way[backward] = s;
