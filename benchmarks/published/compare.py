@@ -6,7 +6,7 @@
 For each cell: predicted, published, and their ratio in time (above 1: predicted slower). For each column: the layout
 that is predicted best, and its regret: how much slower its published figure is than the column's best. Below a table:
 how many cells are within 15 %, and the regrets' mean and worst. With --check it fails where a table has fewer such
-cells or more mean regret than `tables.py` says of it.
+cells or more mean regret than `tables.py` says of it, or ratios of rows that are further from the published ones.
 """
 import argparse
 import math
@@ -28,6 +28,7 @@ class Prediction:
     tokens: int
     step: float       # seconds
     attention: float  # of one layer, forward once and backward once
+    first: float      # until a prompt's first token; of a program that trains its forward
 
 
 def filled(text, words):
@@ -37,7 +38,7 @@ def filled(text, words):
 
 
 def tokens_of(text):
-    number, unit = re.search(r"sequence (\d+)([KM])i;", text).groups()
+    number, unit = re.search(r"(?:sequence|lengths) (\d+)([KM])i;", text).groups()
     return int(number) << {"K": 10, "M": 20}[unit]
 
 
@@ -51,9 +52,24 @@ def predict(burstc, topo, model, layout):
     if run.returncode:
         sys.exit(run.stderr)
     attention = re.findall(r"^  attention (?:forward|backward), .*? +\d+ +([\d.,]+) ", run.stdout, re.M)
-    step, unit = re.search(r"^step ([\d.,]+) (ms|s)", run.stdout, re.M).groups()
-    seconds = float(step.replace(",", "")) / (1e3 if unit == "ms" else 1)
-    return Prediction(tokens_of(text), seconds, sum(float(ms.replace(",", "")) for ms in attention) / 1e3)
+    step = seconds_after(r"^step ", run.stdout)
+    return Prediction(tokens_of(text), step, sum(float(ms.replace(",", "")) for ms in attention) / 1e3, first_token(text, run.stdout))
+
+
+def seconds_after(words, cost):
+    """The duration after these words of the form `cost`; None: it does not have them."""
+    found = re.search(words + r"([\d.,]+) (ms|s)", cost, re.M)
+    return found and float(found[1].replace(",", "")) / (1e3 if found[2] == "ms" else 1)
+
+
+def first_token(text, cost):
+    """What the form says of a prompt; without prompts forward of all layers, which are `layers` in the model."""
+    first = seconds_after(r"first token after ", cost)
+    if first is not None:
+        return first
+    layers = int(re.search(r"layers (\d+)", text)[1])
+    takes = re.findall(r"^  (?:attention forward, .*?|rest of forward) +\d+ +([\d.,]+) ", cost, re.M)
+    return layers * sum(float(ms.replace(",", "")) for ms in takes) / 1e3
 
 
 def predictions(burstc, table):
@@ -61,7 +77,7 @@ def predictions(burstc, table):
 
     def of(cell):
         row, column = cell
-        p = predict(burstc, table.topo, filled(table.model, table.columns[column]), table.rows[row])
+        p = predict(burstc, table.topo, filled(table.models.get(row, table.model), table.columns[column]), table.rows[row])
         return table.figure(replace(p, step=p.step + table.waits.get(row, 0)))
 
     with ThreadPoolExecutor(2) as pool:
@@ -114,7 +130,16 @@ def compare(burstc, table):
     worse = within < table.within or mean > table.regret + 0.0005
     if worse:
         print(f"  worse than {table.within} cells and regret {table.regret:.3f}")
-    return not worse
+    return ratios_hold(table, predicted) and not worse
+
+
+def ratios_hold(table, predicted):
+    """Whether the other rows' ratios to one of them are as published."""
+    apart = [predicted[row, column] / predicted[table.beside, column] / (table.cells[row][i] / table.cells[table.beside][i]) - 1
+             for i, column in enumerate(table.columns) for row in table.rows if table.beside and row != table.beside]
+    if apart:
+        print(f"  ratios to {table.beside}: {100 * min(apart):+.0f} to {100 * max(apart):+.0f} % of those published")
+    return all(abs(x) <= table.apart for x in apart)
 
 
 def main():

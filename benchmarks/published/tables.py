@@ -24,6 +24,9 @@ class Table:
     within: int
     regret: float
     waits: dict = field(default_factory=dict)  # row: seconds of a step that the published program waits and burstc's does not
+    models: dict = field(default_factory=dict)  # row: its model, where that is another
+    beside: str = ""  # a row to which the others are compared, in each column
+    apart: float = 0  # by how much these ratios are other than published, at most
 
 
 def row(text):
@@ -244,4 +247,35 @@ easycontext = Table(
     within=2,
     regret=1.000)
 
-TABLES = [ring_flash_h800, ring_flash_a100, easycontext, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
+# Seconds until the first token. Only the tensor-parallel rows are causal. The paper says nothing of the links' rates:
+# link, matmul and attention are those with which the tensor-parallel row comes out, and the other row follows from them.
+PCIE = """device a100_pcie { arch sm_80; memory 80 GB; hbm 2.0 TB/s; matmul bf16 150 TFLOP/s; attention forward 120 TFLOP/s;
+  attention backward 120 TFLOP/s; }
+cluster c { nodes 1 { gpus 8 of a100_pcie; } link pcie { bandwidth 6 GB/s; latency 20 us; } }"""
+LLAMA7B_PROMPT = """
+model m { layers 32; hidden 4096; heads 32; head_dim 128; ffn swiglu 11008; vocab 32000; }
+attention { default causal; }
+infer { lengths TOKENS; }
+"""
+burst_first_token = Table(
+    name="burst-first-token",
+    source="BurstAttention (arXiv 2403.09347), table 2: LLaMA-7B, 8 A100s over PCIe, first token",
+    unit="s",
+    better=LOWER,
+    figure=lambda p: p.first,
+    topo=PCIE,
+    model=LLAMA7B.format(layers=32).replace("causal", "full").replace("KEY_HEADS", "32"),
+    models={"tensor parallel": LLAMA7B_PROMPT},
+    columns={f"{n}K": {"TOKENS": f"{n}Ki"} for n in (4, 8, 16, 32, 64, 128, 256)},
+    rows={"tensor parallel": "tensor 8; context 1; schedule ring;",
+          "burst": "context 8; schedule ring; partition contiguous; travel keys; recompute full; weights zero1;"},
+    cells=cells("""
+        tensor parallel: 0.73 1.36 2.68 5.67 12.25 28.73 75.52
+        burst:           0.44 0.84 1.68 3.27 6.49  16.01 49.32
+    """),
+    within=10,
+    regret=1.000,
+    beside="tensor parallel",
+    apart=0.20)
+
+TABLES = [burst_first_token, ring_flash_h800, ring_flash_a100, easycontext, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
