@@ -452,6 +452,8 @@ static void run(Streams *s)
     const StepModel *m = s->model;
     const StepOp *at = s->at;
     const WorkKind k = op_work_kind(at->op->kind);
+    if (op_of_last_token(m->step, at))
+        return; /* a row's */
     if (at->op->kind == OP_WAIT)
         wait_as_listed(s);
     else if (k == WORK_COPY)

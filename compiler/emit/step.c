@@ -408,6 +408,13 @@ static bool has_all_tokens(const Step *s, const Block *b)
 }
 
 /* at: where its function's arguments are noted. */
+static const char *tokens_text(const Printer *p)
+{
+    if (p->step->shape.tensor > 1)
+        return has_all_tokens(p->step, p->block) ? "s->own, all = s->n" : "s->own";
+    return "s->n";
+}
+
 static void emit_block(Emit *e, const Flow *f, const Block *b, int at)
 {
     Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n)};
@@ -416,8 +423,7 @@ static void emit_block(Emit *e, const Flow *f, const Block *b, int at)
     e->indent = 1;
     emit_line(e, "BurstExec *e = s->exec;");
     if (b < &f->step->block[BLOCK_MOMENTUM])
-        emit_line(e, p.step->shape.tensor > 1 ? "const int64_t n = s->own%s;" : "const int64_t n = s->n;",
-                  has_all_tokens(p.step, b) ? ", all = s->n" : "");
+        emit_line(e, "%sint64_t n = %s;", op_in_block(b, OP_LAST_TOKEN) ? "" : "const ", tokens_text(&p));
     emit_variables(&p, EL_ACTIVATION);
     emit_variables(&p, EL_FLOAT);
     emit_variables(&p, EL_INT);

@@ -504,6 +504,8 @@ typedef struct StepOp {
     const Op *op;
     int block, layer, visit, unit, index[LOOP_DIMS], turn[LOOP_DIMS];
 } StepOp;
+/* In the last layer: of its last token alone. */
+bool op_of_last_token(const Step *s, const StepOp *o);
 /* Whether a layer's chunk of queries is attended with the chunk of keys. */
 bool step_attends(const Step *s, int layer, int chunk, int key);
 /* Whether chunks of queries before this one are attended with its chunk of keys. */

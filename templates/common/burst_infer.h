@@ -6,6 +6,24 @@
 static int plan_infer_begin(BurstCtx *c, PlanState *s); /* the sequence's tokens and positions are known */
 static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next); /* waits; the token that was found */
 static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits); /* in the host's memory */
+static void plan_infer_one(PlanState *s); /* from here on the sequence is one token */
+static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width,
+                         BurstAct *x); /* to the first */
+
+/* In the last layer, after a prompt's keys are kept: its last token goes on alone. */
+static inline int plan_last_token(BurstCtx *c, PlanState *s, int layer, int64_t *n, int64_t width,
+                                  BurstAct *x)
+{
+    PlanInfer *f = &s->infer;
+    if (layer < PLAN_LAYERS - 1 || f->end < 0)
+        return BURST_OK;
+    BURST_TRY(plan_move_row(c, s, f->end, width, x));
+    plan_infer_one(s);
+    f->decodes = true;
+    f->last = 0;
+    s->n = *n = 1;
+    return BURST_OK;
+}
 
 /* The tokens that this rank owns of the running sequence, which has n of its chunk's. */
 static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
@@ -43,13 +61,18 @@ static inline int plan_prompt(BurstCtx *c, void *state, int length, const int32_
     const BurstOwn mine = plan_owned(c, s);
     memset(f, 0, sizeof *f);
     f->prompt = n, f->rows = s->n, f->last = -1;
+    f->at[0] = (BurstPosition)(n - 1);
+    f->more = -1; /* its last token's keys are among the prompt's */
     for (int64_t i = 0; i < mine.tokens; i++) {
         const int64_t position = s->chunk[s->me].position[mine.first + i];
         own[i] = position < n ? token[position] : 0;
         f->last = position == n - 1 ? i : f->last;
     }
     f->own = own;
-    return plan_run_infer(c, s, next);
+    f->end = f->last;
+    BURST_TRY(plan_run_infer(c, s, next));
+    f->more = 0;
+    return BURST_OK;
 }
 
 /* Continues by a token. */
@@ -60,6 +83,7 @@ static inline int plan_token(BurstCtx *c, void *state, int32_t token, int32_t *n
     if (f->more == PLAN_NEW_TOKENS)
         return burst_fail(c, BURST_E_PLAN, "the cache holds %d tokens after a prompt", PLAN_NEW_TOKENS);
     f->decodes = true;
+    f->end = -1;
     f->at[0] = (BurstPosition)(f->prompt + f->more);
     f->token[0] = token;
     s->n = 1;

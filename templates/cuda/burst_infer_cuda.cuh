@@ -47,6 +47,19 @@ static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits)
     return burst_gpu_sync(s->exec);
 }
 
+static void plan_infer_one(PlanState *s)
+{
+    s->position = &((const BurstRunning *)(void *)s->buffer.device_running)->at;
+}
+
+static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, BurstAct *x)
+{
+    if (row > 0)
+        PLAN_CUDA(cudaMemcpyAsync(x, x + row * width, (size_t)width * sizeof *x, cudaMemcpyDeviceToDevice,
+                                  burst_gpu_compute(s->exec)));
+    return BURST_OK;
+}
+
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, const BurstBf16 *k, const BurstBf16 *v,
                              BurstBf16 *cache_k, BurstBf16 *cache_v, char *parts)

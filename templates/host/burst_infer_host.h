@@ -36,6 +36,15 @@ static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits)
     return BURST_OK;
 }
 
+static void plan_infer_one(PlanState *s) { s->position = s->infer.at; }
+
+static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, BurstAct *x)
+{
+    (void)c, (void)s;
+    memmove(x, x + row * width, (size_t)width * sizeof *x);
+    return BURST_OK;
+}
+
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, const float *k, const float *v, float *cache_k,
                              float *cache_v, char *parts)

@@ -324,7 +324,8 @@ static void inference_is_proved(void **state)
         infer(c);
         for (int t = 0; t < c->flow->ops; t++) {
             const OpKind k = c->flow->op[t].op->kind;
-            if (k != OP_CACHE && k != OP_NEXT && k != OP_ATTENTION && k != OP_EMBED && k != OP_LINEAR)
+            if (k != OP_CACHE && k != OP_LAST_TOKEN && k != OP_NEXT && k != OP_ATTENTION && k != OP_EMBED &&
+                k != OP_LINEAR)
                 continue;
             if (accepted_without(c, t, &why))
                 fail_msg("case %d: it is accepted without %s", i, op_name(k));

@@ -4,8 +4,16 @@
  *
  * A later token goes through the same list, with one token in place of a prompt: attention then reads the
  * cache (templates/common/burst_infer.h). So weights last from the first prompt on, and what the cache has no
- * other operation overwrites. */
+ * other operation overwrites.
+ *
+ * In the last layer only a prompt's last token goes on once the keys and values of all are kept: nothing
+ * reads the others' outputs, and its own attention reads the cache, as a later token's does. What queries are
+ * computed from, and what else is read later, is cut to that token's row in place; in other layers the
+ * operations that cut do nothing. So it is on one rank without chunks of the tokens: elsewhere ranks would
+ * have to agree on the row. */
 #include "step/step.h"
+
+#include <string.h>
 
 int64_t step_cache_tokens(const Step *s)
 {
@@ -48,6 +56,82 @@ static void keep(Step *s, Block *b, int cache_k, int cache_v)
     op_insert(s, b, at, cache);
 }
 
+/* ---- the last layer ---- */
+
+/* Marks the operations before `end` that keys and values follow from. */
+static void mark_keys(const Step *s, const Block *b, int end, bool *marked)
+{
+    bool *needed = NEW_ARRAY(s->arena, bool, s->values.n);
+    for (int i = end; i >= 0; i--) {
+        const Op *o = &b->ops.at[i];
+        marked[i] = i == end;
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++)
+            marked[i] |= needed[o->write[j].value];
+        for (int j = 0; j < OP_READS && o->read[j].value >= 0 && marked[i]; j++)
+            needed[o->read[j].value] = true;
+    }
+}
+
+/* Keys and values first, then what only queries need; returns where the cache is. */
+static int sort_queries(const Step *s, Block *b)
+{
+    const int end = op_first(b, OP_CACHE);
+    bool *marked = NEW_ARRAY(s->arena, bool, end + 1);
+    Op *queries = NEW_ARRAY(s->arena, Op, end + 1);
+    int keys = 0, rest = 0;
+    mark_keys(s, b, end, marked);
+    for (int i = 0; i <= end; i++)
+        if (marked[i])
+            b->ops.at[keys++] = b->ops.at[i];
+        else
+            queries[rest++] = b->ops.at[i];
+    memcpy(&b->ops.at[keys], queries, sizeof *queries * (size_t)rest);
+    return keys - 1;
+}
+
+/* Whether it has a row for each token, of which later operations read the last one's. */
+static bool has_rows(const Step *s, int value)
+{
+    const Value *v = &s->values.at[value];
+    return v->kind == VALUE_ACTIVATION && v->dim[0] == DIM_TOKENS;
+}
+
+/* Marks what operations after `at` read and did not write themselves. */
+static void mark_rows(const Step *s, const Block *b, int at, bool *cut)
+{
+    bool *made = NEW_ARRAY(s->arena, bool, s->values.n);
+    for (int i = at + 1; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const int reads = o->kind == OP_ATTENTION ? 1 : OP_READS; /* keys are in the cache */
+        for (int j = 0; j < reads && o->read[j].value >= 0; j++)
+            cut[o->read[j].value] |= has_rows(s, o->read[j].value) && !made[o->read[j].value];
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0; j++)
+            made[o->write[j].value] |= !o->write[j].next;
+    }
+}
+
+static void cut_rows(Step *s, Block *b)
+{
+    const int at = sort_queries(s, b);
+    bool *cut = NEW_ARRAY(s->arena, bool, s->values.n);
+    mark_rows(s, b, at, cut);
+    for (int v = 0; v < s->values.n; v++) {
+        Op o = op_make(OP_LAST_TOKEN);
+        op_read(&o, v, 0);
+        op_write(&o, v, 0, false);
+        if (cut[v])
+            op_insert(s, b, at + 1, o);
+    }
+}
+
+static bool is_alone(const Step *s)
+{
+    const Choice *c = &s->choice;
+    return c->ranks == 1 && s->shape.tensor <= 1 && c->token_chunks <= 1 && c->ffn_chunks <= 1;
+}
+
+/* ---- the pass ---- */
+
 void step_infer(Step *s)
 {
     if (!s->forward)
@@ -56,5 +140,17 @@ void step_infer(Step *s)
               cache_v = add_cache(s, "cache_v", step_value(s, "v"));
     for (int kind = 0; kind < step_kinds(s); kind++)
         keep(s, &s->block[BLOCK_FORWARD + kind], cache_k, cache_v);
+    for (int kind = 0; kind < step_kinds(s) && is_alone(s); kind++)
+        if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE))
+            cut_rows(s, &s->block[BLOCK_FORWARD + kind]);
     replace_loss(s);
+}
+
+bool op_of_last_token(const Step *s, const StepOp *o)
+{
+    const Block *b = &s->block[o->block];
+    if (block_phase(o->block) != BLOCK_FORWARD || o->layer < s->program->model.layers - 1 ||
+        !op_in_block(b, OP_LAST_TOKEN))
+        return false;
+    return o->op > &b->ops.at[op_first(b, OP_LAST_TOKEN)];
 }
