@@ -3,7 +3,7 @@
     python3 emitted.py --burstc BURSTC --share SHARE [--nvcc NVCC] [--seed N] [--count N]
 
 A program draws a device (A100, H100, H200, one of sm_100), head_dim (every multiple of 16 that kernels have), masks that read zero to four
-tables, experts, windows, softcap, sinks, schedules and what travels. None may be refused. Of each form of the kernels their shared memory is checked
+tables, experts, windows, softcap, sinks, schedules, what travels, and whether it trains or continues prompts. None may be refused. Of each form of the kernels their shared memory is checked
 against a block's by the kernels themselves (static_assert). A sample compiles to PTX without optimising; --all compiles to machine code.
 A few programs a day; BURST_TEST_ALL=1: 300 of a fixed seed.
 """
@@ -79,8 +79,12 @@ def program(seed, number):
     layout = f"data 1; schedule {schedule}; partition {r.choice(('zigzag', 'contiguous', 'striped'))};" + r.choice(("", " travel keys;", " recompute selective;"))
     text = 'import "masks";\n' + declared + "".join(f"mask {name} = {mask};\n" for name, mask in masks)
     ffn = "moe { experts 8; top 2; ffn swiglu 64; normalize yes; }" if r.random() < 0.3 else "ffn swiglu 128;"
+    work = 'sequence 2Ki;\nlayout { LAYOUT }\ntrain { data "d"; separator 0; }\n'
+    causal = {name for name, mask in masks if mask.startswith("k <= q") and "[" not in mask} | {"causal", "window(300)"}
+    if not tables and causal.issuperset(chosen) and r.random() < 0.7:  # it continues prompts
+        work, layout = "layout { LAYOUT }\ninfer { lengths 256, 2Ki; tokens 9; }\n", layout.replace(" recompute selective;", "")
     text += (f"model m {{ layers {len(chosen)}; hidden 128; heads {heads}; kv_heads {r.choice((1, 2, heads))}; head_dim {head_dim}; {ffn} vocab 512; }}\n"
-             f"{attention_of(r, chosen)}\nsequence 2Ki;\nlayout {{ {layout} }}\ntrain {{ data \"d\"; separator 0; }}\n")
+             f"{attention_of(r, chosen)}\n{work.replace('LAYOUT', layout)}")
     topo = 'import "devices";\n' + OWN * (device == "b200") + f"cluster c {{ nodes 1 {{ gpus {gpus} of {device}; nics 1 of ndr; }} }}\n"
     return Program(number, device, head_dim, topo, text)
 
