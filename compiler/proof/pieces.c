@@ -1,8 +1,9 @@
 /* proof/pieces.c: recurrent layers whose sequence several ranks share (part of proof 1). Each position has
  * one piece, which follows the piece that ends just before it; a rank folds exactly the pieces before each of
  * its own, in order; rows before a piece arrive from the piece before it, in the order in which they are
- * sent. What is of another document is left out by the positions in documents, whose zeros make a piece's map
- * forget (runtime/host/ops/scan/map.c). */
+ * sent. Every convolution and every scan of the step begins with what its pieces were sent. What is of
+ * another document is left out by the positions in documents, whose zeros make a piece's map forget
+ * (runtime/host/ops/scan/map.c). */
 #include "proof/internal.h"
 
 typedef struct Pieces {
@@ -86,6 +87,51 @@ static bool check_halos(Diags *d, const Draft *t, const Pieces *x)
     return true;
 }
 
+/* Operations that read what is before their pieces, what makes it of the same inputs, and how many these are.
+ */
+static const struct {
+    OpKind whole, back, of_pieces, maker;
+    int inputs;
+} forms[] = {{OP_CONV, OP_CONV_BACK, OP_CONV_PIECES, OP_HALO, 1},
+             {OP_SCAN, OP_SCAN_BACK, OP_SCAN_PIECES, OP_STATES, 3}};
+
+/* The maker stands before it in the block, with the same inputs. */
+static bool is_made(const Block *b, const Op *o, OpKind maker, int inputs)
+{
+    for (const Op *m = b->ops.at; m < o; m++) {
+        bool same = m->kind == maker && m->write[0].value == o->read[inputs].value;
+        for (int i = 0; i < inputs; i++)
+            same &= m->read[i].value == o->read[i].value;
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+static bool check_op(Diags *d, const Draft *t, int block, const Op *o)
+{
+    const Block *b = &t->memory.flow->step->block[block];
+    for (int i = 0; i < countof(forms); i++) {
+        if (o->kind == forms[i].whole || o->kind == forms[i].back)
+            return reject(d, t, "%s begins each piece with nothing", op_name(o->kind));
+        if (o->kind == forms[i].of_pieces && block < BLOCK_FORWARD + step_kinds(t->memory.flow->step) &&
+            !is_made(b, o, forms[i].maker, forms[i].inputs))
+            return reject(d, t, "%s reads what no %s of its inputs made", op_name(o->kind),
+                          op_name(forms[i].maker));
+    }
+    return true;
+}
+
+static bool check_ops(Diags *d, const Draft *t)
+{
+    const Step *s = t->memory.flow->step;
+    for (int block = 0; block < STEP_BLOCKS; block++)
+        for (const Op *o = s->block[block].ops.at; o < s->block[block].ops.at + s->block[block].ops.n; o++)
+            if (!check_op(d, t, block, o))
+                return false;
+    return true;
+}
+
 bool verify_pieces(Arena *a, Diags *d, const Draft *t)
 {
     const Step *s = t->memory.flow->step;
@@ -94,5 +140,5 @@ bool verify_pieces(Arena *a, Diags *d, const Draft *t)
     const Pieces x = find_pieces(a, t->partition);
     if (x.count < 0 || !s->pieces)
         return reject(d, t, "a rank has more pieces than the step");
-    return check_order(d, t, &x) && check_rank(a, d, t, &x) && check_halos(d, t, &x);
+    return check_order(d, t, &x) && check_rank(a, d, t, &x) && check_halos(d, t, &x) && check_ops(d, t);
 }
