@@ -536,19 +536,6 @@ void check_ranks(Checker *c, Layout *l)
                    (long long)l->block.value, plural(l->block.value), (long long)p->sequence);
 }
 
-/* Ranks do not split recurrent layers by heads so far. */
-static void settle_scans(Checker *c, Layout *l)
-{
-    if (!c->program->model.scan.heads || c->program->library)
-        return;
-    if (!l->tensor.is_auto && l->tensor.value != 1)
-        diag_error(c->diags, l->tensor.span,
-                   "`tensor %lld` is not supported yet with 'scan', whose layers are not split by heads; use "
-                   "`tensor 1`",
-                   (long long)l->tensor.value);
-    l->tensor.value = 1, l->tensor.is_auto = false;
-}
-
 void finish_layout(Checker *c)
 {
     const Setting automatic = {.is_auto = true}, one = {.value = 1}, open = {.value = 1, .is_auto = true};
@@ -582,7 +569,6 @@ void finish_layout(Checker *c)
     check_offload(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);
-    settle_scans(c, &l);
     check_ranks(c, &l);
     c->program->layout = l;
 }

@@ -17,7 +17,7 @@ static bool divides(int64_t ranks, Factor f)
     return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
 }
 
-enum { FACTORS = 7 };
+enum { FACTORS = 9 };
 
 /* The dimensions that tensor ranks divide, as large as the model has them. For an RMSNorm over all heads
  * ranks add up the squares; a LayerNorm would need the sums of all elements first. */
@@ -30,6 +30,8 @@ static void factors_of(const Model *m, int world, Factor f[FACTORS])
                                  {"columns of ffn", m->ffn},
                                  {"columns of an expert", m->experts.width},
                                  {"columns of the shared expert", m->experts.shared},
+                                 {"heads of the scan", m->scan.heads},
+                                 {"key_heads of the scan", m->scan.key_heads},
                                  {"layernorm of all heads", layernorm ? 1 : world}};
     for (int i = 0; i < FACTORS; i++)
         f[i] = all[i];
@@ -89,6 +91,33 @@ static void check_expert_columns(Checker *c)
                                      : arena_printf(c->arena, "; use `tensor %d` or less", width / least));
 }
 
+/* A rank's gates of a token are whole vectors of a device. Muon takes matrices of which ranks have whole rows
+ * or columns one after the other. */
+static void check_scan_gates(Checker *c)
+{
+    const Program *p = c->program;
+    const Setting *tensor = &p->layout.tensor;
+    const int64_t heads = p->model.scan.heads / tensor->value, gates = (p->model.scan.read ? 2 : 1) * heads;
+    if (!heads)
+        return;
+    if (p->target && p->target->device_memory && gates % GRANULE)
+        diag_error(
+            c->diags, tensor->span,
+            "tensor %lld gives each rank %lld gates of the scan, which must be a multiple of 8; use `tensor "
+            "%lld`",
+            (long long)tensor->value, (long long)gates,
+            (long long)largest_divisor((Factor[]){{"ranks", p->cluster.world},
+                                                  {"key_heads", p->model.scan.key_heads},
+                                                  {"eights of gates", gates * tensor->value / GRANULE}},
+                                       3, tensor->value));
+    if (p->train.optimizer == BURST_OPTIMIZER_MUON)
+        diag_error(c->diags, tensor->span,
+                   "`tensor %lld` is not supported with 'scan' and `optimizer muon`, which needs the "
+                   "matrices of a scan "
+                   "in one part each; use `tensor 1` or adamw",
+                   (long long)tensor->value);
+}
+
 /* A rank has scores of its own heads alone. */
 static void check_shared_choices(Checker *c)
 {
@@ -131,6 +160,7 @@ void check_tensor_target(Checker *c)
                                                          {"eights of columns", m->ffn / GRANULE}},
                                               4, tensor->value));
     check_expert_columns(c);
+    check_scan_gates(c);
     check_shared_choices(c);
     if (p->layout.within.given && cluster_shards(&p->cluster, 1, p->layout.within.value) &&
         !cluster_shards(&p->cluster, (int)tensor->value, p->layout.within.value))

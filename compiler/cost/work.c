@@ -183,7 +183,7 @@ static Collective select_collective(const Step *s)
 
 Collective sequence_collective(const Step *s, const Op *o)
 {
-    const BurstScan *m = &s->program->model.scan;
+    const BurstScan scan = scan_of_rank(&s->program->model, s->shape.tensor), *m = &scan;
     const int ranks = s->choice.ranks;
     const double maps = (double)ranks * s->pieces,
                  rows = 2.0 * s->pieces * (s->program->model.scan_kernel - 1);
@@ -204,7 +204,7 @@ Collective sequence_collective(const Step *s, const Op *o)
 /* Products of the maps of all pieces. */
 static double fold_flops(const Step *s, OpKind k)
 {
-    const BurstScan *m = &s->program->model.scan;
+    const BurstScan scan = scan_of_rank(&s->program->model, s->shape.tensor), *m = &scan;
     if (k != OP_STATES && k != OP_STATES_BACK)
         return 0;
     return 2.0 * s->choice.ranks * s->pieces * m->heads * m->key_dim * m->value_dim *
@@ -213,8 +213,9 @@ static double fold_flops(const Step *s, OpKind k)
 
 static Work scan_work(const Step *s, const Op *o)
 {
+    const BurstScan scan = scan_of_rank(&s->program->model, s->shape.tensor);
     const double rate = scan_rate(s, o->kind);
-    return (Work){.flops = scan_flops(&s->program->model.scan, o->kind) / rate,
+    return (Work){.flops = scan_flops(&scan, o->kind) / rate,
                   .bytes = memory_bytes(s, o, false),
                   .products = fold_flops(s, o->kind) / rate,
                   .seconds = sequence_collective(s, o).seconds};

@@ -63,6 +63,8 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_SCAN_VALUES: return "PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM";
     case DIM_SCAN_GATES: return "PLAN_SCAN_GATES";
     case DIM_SCAN_HEADS: return "PLAN_SCAN_HEADS";
+    case DIM_SCAN_GROUPS:
+        return p->step->program->model.scan.read ? "PLAN_SCAN_HEADS" : "PLAN_SCAN_KEY_HEADS";
     case DIM_SHARED: return "PLAN_SHARED";
     case DIM_LATENT: return "PLAN_LATENT";
     case DIM_QUERY_LATENT: return "PLAN_QUERY_LATENT";

@@ -350,7 +350,7 @@ static void emit_experts(Emit *e, const BurstExperts *m)
 /* Layers with a scan in place of attention. */
 static void emit_scan_layers(Emit *e, const Model *m)
 {
-    const BurstScan *s = &m->scan;
+    const BurstScan scan = scan_of_rank(m, e->draft->shape.tensor), *s = &scan;
     if (!s->heads)
         return;
     add_constant(e, "PLAN_SCAN_HEADS", s->heads, "of values and states of recurrent layers");
@@ -362,9 +362,11 @@ static void emit_scan_layers(Emit *e, const Model *m)
     add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
     text_printf(
         e->out,
-        "#define PLAN_SCAN {PLAN_SCAN_HEADS, PLAN_SCAN_KEY_HEADS, PLAN_SCAN_KEY_DIM, PLAN_SCAN_VALUE_DIM, "
-        "%d, %d, %s, \\\n                   PLAN_SCAN_COLUMNS, %d, %d, %d, %s, %s, %s}\n"
-        "static const BurstScan plan_scan = PLAN_SCAN;\n",
+        "#define PLAN_SCAN_OF(ranks) {PLAN_SCAN_HEADS * ranks, PLAN_SCAN_KEY_HEADS * ranks, "
+        "PLAN_SCAN_KEY_DIM, "
+        "\\\n                            PLAN_SCAN_VALUE_DIM, %d, %d, %s, PLAN_SCAN_COLUMNS * ranks, \\\n"
+        "                            %d * ranks, %d * ranks, %d * ranks, %s, %s, %s}\n"
+        "static const BurstScan plan_scan = PLAN_SCAN_OF(1);\n",
         s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
         real_text(e, s->step_least), real_text(e, s->step_most));
     add_constant(e, "PLAN_SCAN_KERNEL", m->scan_kernel, "rows of their convolution");
@@ -619,7 +621,8 @@ static void emit_unit(Emit *e, const Unit *u, const char *name)
         const int64_t rows = t->rows * (t->split == SPLIT_ROWS ? t->parts : 1),
                       cols = t->cols * (t->split == SPLIT_COLS ? t->parts : 1);
         text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s%s},\n", t->name,
-                    rows, cols, at, first[t->first], split[t->parts < tensor][t->split]);
+                    rows, cols, at, first[t->first],
+                    t->sections ? ", BURST_BY_SECTIONS" : split[t->parts < tensor][t->split]);
         at += rows * cols;
     }
     text_add(e->out, "};\n");
@@ -770,7 +773,8 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
             add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s)", parts);
     if (p->model.scan.heads)
-        add_field(e, "layer.scan", "1"), add_field(e, "scan", "PLAN_SCAN");
+        add_field(e, "layer.scan", "1"),
+            add_field(e, "scan", "PLAN_SCAN_OF(%s)", e->draft->choice.tensor ? "PLAN_TENSOR" : "1");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \

@@ -245,25 +245,32 @@ static MuonRoom muon_room(Arena *a, const Draft *t)
 }
 
 /* With `read k` all heads have the same. */
-static int64_t gated_norm_weights(const Model *m)
+static int64_t gated_norm_weights(const BurstScan *s) { return s->value_dim * (s->read ? 1 : s->heads); }
+
+/* Tensor ranks have equally many heads and key heads, and with them columns. */
+static BurstScan split_scan(const Model *m, int ranks)
 {
-    return m->scan.value_dim * (m->scan.read ? 1 : m->scan.heads);
+    BurstScan s = m->scan;
+    s.heads /= ranks;
+    s.key_heads /= ranks;
+    s.columns /= ranks;
+    return s;
 }
 
 /* A rank that has fewer pieces than others may work on more chunks at a time. */
-static int64_t most_scan_bytes(const Step *s)
+static int64_t most_scan_bytes(const Step *s, const BurstScan *m)
 {
     int64_t most = 0;
     for (int pieces = 1; pieces == 1 || pieces <= s->pieces; pieces++) {
-        const int64_t bytes = burst_gpu_scan_bytes(&s->program->model.scan, pieces, s->tokens);
+        const int64_t bytes = burst_gpu_scan_bytes(m, pieces, s->all_tokens);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
-static int64_t maps_bytes(const Step *s)
+static int64_t maps_bytes(const Step *s, const BurstScan *m)
 {
-    return (int64_t)s->choice.ranks * s->pieces * burst_scan_map(&s->program->model.scan) * FLOAT_BYTES;
+    return (int64_t)s->choice.ranks * s->pieces * burst_scan_map(m) * FLOAT_BYTES;
 }
 
 /* The scratch of a kind of operation: its value's name, and its bytes. */
@@ -271,6 +278,7 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
 {
     const Step *s = t->memory.flow->step;
     const Model *m = &t->program->model;
+    const BurstScan scan = split_scan(m, t->choice.tensor ? t->choice.tensor : 1);
     const bool device = t->program->target->device_memory;
     switch (k) {
     case OP_ATTENTION:
@@ -305,32 +313,32 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
     case OP_SCAN_PIECES:
     case OP_SCAN_PIECES_BACK:
         *name = "scan_scratch";
-        return device ? most_scan_bytes(s) : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES;
+        return device ? most_scan_bytes(s, &scan) : burst_scan_floats(&scan, s->all_tokens) * FLOAT_BYTES;
     case OP_SELECT:
         *name = "select_scratch";
         return select_scratch(t->program, &s->shape, s->choice.ranks, s->all_tokens);
     case OP_STATES:
     case OP_STATES_BACK:
         *name = "states_scratch";
-        return maps_bytes(s) +
-               (device ? most_scan_bytes(s) : burst_scan_floats(&m->scan, s->tokens) * FLOAT_BYTES);
+        return maps_bytes(s, &scan) +
+               (device ? most_scan_bytes(s, &scan) : burst_scan_floats(&scan, s->all_tokens) * FLOAT_BYTES);
     case OP_HALO:
     case OP_HALO_BACK:
         *name = "halo_scratch";
-        return (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns *
+        return (int64_t)s->pieces * (m->scan_kernel - 1) * scan.columns *
                t->program->target->activation_bytes;
     case OP_CONV_PIECES_BACK:
     case OP_CONV_BACK:
         *name = "conv_scratch";
-        return m->scan.columns *
-               (device ? BURST_GPU_CONV_BLOCKS * (BURST_MOST_KERNEL + 1) * (int64_t)sizeof(double)
-                       : FLOAT_BYTES);
+        return scan.columns * (device
+                                   ? BURST_GPU_CONV_BLOCKS * (BURST_MOST_KERNEL + 1) * (int64_t)sizeof(double)
+                                   : FLOAT_BYTES);
     case OP_SCAN_GATES_BACK:
         *name = "gates_scratch";
-        return device ? burst_gpu_scan_gates_doubles(m->scan.heads) * (int64_t)sizeof(double) : 0;
+        return device ? burst_gpu_scan_gates_doubles(scan.heads) * (int64_t)sizeof(double) : 0;
     case OP_GATED_NORM_BACK:
         *name = "gated_norm_scratch";
-        return device ? BURST_GPU_NORM_BLOCKS * (int64_t)sizeof(double) * gated_norm_weights(m) : 0;
+        return device ? BURST_GPU_NORM_BLOCKS * (int64_t)sizeof(double) * gated_norm_weights(&scan) : 0;
     case OP_ARRANGE:
     case OP_LOGITS_DW:
     case OP_LOGITS_DX:

@@ -284,13 +284,13 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_TOP_HIDDEN: return (int64_t)m->experts.top * m->hidden;
     case DIM_SHARED_FFN: return m->experts.shared / s->tensor;
     case DIM_SHARED_PAIR: return 2 * (int64_t)(m->experts.shared / s->tensor);
-    case DIM_SCAN_COLUMNS: return m->scan.columns;
-    case DIM_SCAN_VALUES: return (int64_t)m->scan.heads * m->scan.value_dim;
-    case DIM_SCAN_GATES: return (m->scan.read ? 2 : 1) * (int64_t)m->scan.heads;
-    case DIM_SCAN_GROUPS: return m->scan.read ? m->scan.heads : m->scan.key_heads;
-    case DIM_SCAN_HEADS: return m->scan.heads;
+    case DIM_SCAN_COLUMNS: return m->scan.columns / s->tensor;
+    case DIM_SCAN_VALUES: return (int64_t)(m->scan.heads / s->tensor) * m->scan.value_dim;
+    case DIM_SCAN_GATES: return (m->scan.read ? 2 : 1) * (int64_t)(m->scan.heads / s->tensor);
+    case DIM_SCAN_GROUPS: return (m->scan.read ? m->scan.heads : m->scan.key_heads) / s->tensor;
+    case DIM_SCAN_HEADS: return m->scan.heads / s->tensor;
     case DIM_SCAN_VALUE: return m->scan.value_dim;
-    case DIM_SCAN_STATE: return (int64_t)m->scan.heads * m->scan.key_dim * m->scan.value_dim;
+    case DIM_SCAN_STATE: return burst_scan_state(&m->scan) / s->tensor;
     case DIM_KERNEL: return m->scan_kernel;
     default: return 1;
     }
@@ -299,6 +299,21 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 bool dim_of_heads(Dim d)
 {
     return dim_of_queries(d) || dim_of_keys(d) || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_OWN;
+}
+
+bool dim_of_scan(Dim d)
+{
+    return d == DIM_SCAN_COLUMNS || d == DIM_SCAN_VALUES || d == DIM_SCAN_GATES || d == DIM_SCAN_GROUPS ||
+           d == DIM_SCAN_HEADS || d == DIM_SCAN_STATE;
+}
+
+BurstScan scan_of_rank(const Model *m, int tensor)
+{
+    BurstScan s = m->scan;
+    int *const split[] = {&s.heads, &s.key_heads, &s.columns, &s.q, &s.k, &s.v};
+    for (int i = 0; i < countof(split); i++)
+        *split[i] /= tensor;
+    return s;
 }
 
 bool dim_of_pairs(Dim d) { return d == DIM_PAIR || d == DIM_SHARED_PAIR; }

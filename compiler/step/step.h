@@ -32,6 +32,7 @@ typedef struct UnitTensor {
     First first;
     Split split, heads;
     int parts;
+    bool sections; /* a rank has some of a scan's queries, keys and values each: BURST_BY_SECTIONS */
 } UnitTensor;
 typedef struct Unit {
     const char *name, *full_name; /* full_name: of files, "model.layers.%d" */
@@ -315,7 +316,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
 bool step_counts(const Program *p); /* how many tokens choose each expert */
 /* Splits layers over tensor ranks: see step/passes/tensor_parallel.c. */
 void step_tensor(Step *s);
-/* Recurrent layers on several ranks a sequence: see step/scan_pieces.c. */
+/* Recurrent layers on several ranks a sequence: see step/passes/scan_pieces.c. */
 void step_pieces(Step *s);
 /* Where keys and values travel as their latents, attention reads these and what makes keys and values of
  * them. See step/passes/latents.c. */
@@ -426,6 +427,8 @@ bool op_in_place(const Step *s, OpKind k);
 bool op_spends(OpKind k); /* may overwrite an activation that nothing reads later */
 bool dim_of_heads(Dim d);
 Dim dim_of(const Model *m, Dim d); /* the dimension, by its usual name where the model has no other */
+bool dim_of_scan(Dim d); /* of heads of recurrent layers */
+BurstScan scan_of_rank(const Model *m, int tensor); /* what a tensor rank has of a recurrent layer */
 bool dim_of_pairs(Dim d); /* a gate and the product that it gates */
 bool dim_of_keys(Dim d); /* of key heads, as wide as attention reads them */
 bool dim_of_queries(Dim d); /* the same of queries and outputs */

@@ -101,6 +101,24 @@ ElementRange tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const
     return (ElementRange){(at > first ? at : first) - first, (end < last ? end : last) - first};
 }
 
+/* The run that begins at element `here` of a tensor rank's part: of a scan's queries, of its keys and of its
+ * values, one after the other, each rank has an equal part. The tensor has as many rows or elements as the
+ * scan has columns. */
+static BurstRun section_run(const BurstPlan *p, const BurstTensor *t, int64_t here, int64_t turn)
+{
+    const BurstScan *s = &p->scan;
+    const int begins[] = {s->q, s->k, s->v, s->columns};
+    const int64_t each = t->rows * t->cols / s->columns, parts = tensor_parts(p, t);
+    int64_t begin = 0, end = 0;
+    while (end / parts * each <= here) {
+        begin = end, end = s->columns;
+        for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+            end = begins[i] > begin && begins[i] < end ? begins[i] : end;
+    }
+    const int64_t in = here - begin / parts * each;
+    return (BurstRun){0, (begin + turn * (end - begin) / parts) * each + in, end / parts * each - here};
+}
+
 bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t, BurstRun *r)
 {
     const ElementRange s = tensor_part(p, rank, u, t);
@@ -114,6 +132,9 @@ bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const Burs
         const int64_t left = cols - here % cols;
         *r = (BurstRun){at, here / cols * t->cols + turn * cols + here % cols,
                         s.end - at < left ? s.end - at : left};
+    } else if (t->split == BURST_BY_SECTIONS) {
+        const BurstRun section = section_run(p, t, here, turn);
+        *r = (BurstRun){at, section.from, s.end - at < section.count ? s.end - at : section.count};
     } else {
         *r = (BurstRun){at, here + turn * tensor_elements(p, t), s.end - at};
     }

@@ -48,7 +48,7 @@ BurstGroup burst_unit_group(const BurstCtx *c, int unit);
 BurstGroup burst_tensor_group(const BurstCtx *c);  /* the ranks that split layers */
 BurstGroup burst_replica_group(const BurstCtx *c); /* the ranks that hold the same parts as this one */
 /* KEY: by key heads, if there are fewer than tensor ranks: neighbours have the same */
-enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KEY_COLS };
+enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KEY_COLS, BURST_BY_SECTIONS };
 typedef struct BurstTensor {
     const char *name; /* within the unit, as in Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;

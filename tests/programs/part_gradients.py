@@ -80,6 +80,8 @@ POINTS = [
 SCANS = {"delta": "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 64; value_dim 64; conv 4; }",
          "delta128": "scan layers 0, 2: { heads 4; key_heads 4; key_dim 128; value_dim 128; conv 3; }",
          "delta256": "scan layers 1, 2: { heads 4; key_heads 1; key_dim 256; value_dim 64; conv 2; }",
+         "delta_tensor": "scan layers 0 .. 2: { heads 8; key_heads 4; key_dim 64; value_dim 64; conv 4; }",
+         "mamba_tensor": "scan layers 0 .. 2: { heads 16; key_heads 2; key_dim 128; value_dim 64; read none; conv 4 bias; gate silu before norm; skip yes; }",
          "mamba": "scan layers 0 .. 2: { heads 8; key_heads 2; key_dim 128; value_dim 64; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; }",
          "mamba64": "scan layers 1, 3: { heads 8; key_heads 1; key_dim 64; value_dim 64; read none; conv 4; gate silu before norm; skip yes; }",
          "mamba256": "scan layers 0 .. 2: { heads 8; key_heads 8; key_dim 256; value_dim 64; read none; conv 4 bias; gate silu before norm; }"}
@@ -98,6 +100,8 @@ POINTS += [Point(masks=DOCUMENT, scan=scan, documents=documents, **more) for sca
     ("delta128", "127,127,127", dict(context=4, partition="contiguous", more="shares auto; recompute selective;")),
     ("mamba256", "1,2,3,31,400", dict(context=2, heads=2, schedule="usp", more="recompute full; token chunks 2, attention;")),
     ("delta", "64,190", dict(context=2, data=2, part="attention_gate yes;", more="weights zero1 within 2; recompute selective;")),
+    ("delta_tensor", "1,2,3,31", dict(tensor=2)), ("mamba_tensor", "509", dict(tensor=2, context=2, more="recompute selective;")),
+    ("delta_tensor", "300", dict(tensor=2, context=2, more="recompute full(2); ffn chunks 3;")),
     ("delta", "255", dict(context=4, more="shares 5, 1, 2, 4; recompute tail(0.5);")))]
 CHOOSE = "_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf"
 

@@ -886,7 +886,9 @@ def chosen(args):
     with --all all, in every layout."""
     every = args.all or args.only
     for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
-        several = OF_SCANS if "linear_key_head_dim" in more or "mamba_d_state" in more else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
+        by_heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", 1)) % 2 == 0  # of a scan
+        scans = "linear_key_head_dim" in more or "mamba_d_state" in more
+        several = (*OF_SCANS, *("tensor", "tensor_full") * by_heads) if scans else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:

@@ -183,7 +183,8 @@ static const Tensor head_tensors[] = {
 
 static bool is_split(const Shape *s, Dim d)
 {
-    return s->tensor > 1 && (dim_of_heads(d) || d == DIM_FFN || d == DIM_SHARED_FFN || d == DIM_EXPERT_WIDTH);
+    return s->tensor > 1 && (dim_of_heads(d) || dim_of_scan(d) || d == DIM_FFN || d == DIM_SHARED_FFN ||
+                             d == DIM_EXPERT_WIDTH);
 }
 
 /* Parts of a split dimension: if ranks outnumber key heads, neighbours have the same. */
@@ -225,7 +226,9 @@ static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
                                                     row->first,
                                                     split_by(is_split(s, of_rows), is_split(s, of_cols)),
                                                     heads_of(of_rows, of_cols),
-                                                    parts_of(s, of_rows) * parts_of(s, of_cols)};
+                                                    parts_of(s, of_rows) * parts_of(s, of_cols),
+                                                    s->tensor > 1 && (of_rows == DIM_SCAN_COLUMNS ||
+                                                                      of_cols == DIM_SCAN_COLUMNS)};
     u->elements += rows * cols;
 }
 

@@ -41,28 +41,29 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
 /* Of recurrent layers. */
 static void add_scan_scratch(Step *s, const Model *m, bool device)
 {
-    const int64_t halo = (int64_t)s->pieces * (m->scan_kernel - 1) * m->scan.columns, n = s->tokens;
+    const BurstScan scan = scan_of_rank(m, s->shape.tensor);
+    const int64_t halo = (int64_t)s->pieces * (m->scan_kernel - 1) * scan.columns, n = s->all_tokens;
     const int pieces = s->pieces ? s->pieces : 1, ranks = s->choice.ranks;
-    const BurstConv conv = {m->scan.columns, m->scan_kernel, 1};
-    const int norm = m->scan.read ? m->scan.value_dim : m->scan.heads * m->scan.value_dim;
+    const BurstConv conv = {scan.columns, m->scan_kernel, 1};
+    const int norm = scan.read ? scan.value_dim : scan.heads * scan.value_dim;
     const struct {
         const char *name;
         int64_t host, device; /* bytes */
         OpKind kinds[5];
     } row[] = {
         {"scan_scratch",
-         burst_scan_floats(&m->scan, n) * 4,
-         burst_gpu_scan_most_bytes(&m->scan, pieces, n),
+         burst_scan_floats(&scan, n) * 4,
+         burst_gpu_scan_most_bytes(&scan, pieces, n),
          {OP_SCAN, OP_SCAN_BACK, OP_SCAN_PIECES, OP_SCAN_PIECES_BACK, OP_KINDS}},
         {"conv_scratch",
-         (int64_t)m->scan.columns * 4,
+         (int64_t)scan.columns * 4,
          burst_gpu_conv_doubles(&conv) * 8,
          {OP_CONV_BACK, OP_CONV_PIECES_BACK, OP_KINDS}},
-        {"gates_scratch", 0, burst_gpu_scan_gates_doubles(m->scan.heads) * 8, {OP_SCAN_GATES_BACK, OP_KINDS}},
+        {"gates_scratch", 0, burst_gpu_scan_gates_doubles(scan.heads) * 8, {OP_SCAN_GATES_BACK, OP_KINDS}},
         {"gated_norm_scratch", 0, burst_gpu_norm_doubles(norm) * 8, {OP_GATED_NORM_BACK, OP_KINDS}},
         {"states_scratch",
-         s->pieces ? burst_states_floats(&m->scan, n, ranks, pieces) * 4 : 0,
-         s->pieces ? burst_gpu_states_bytes(&m->scan, n, ranks, pieces) : 0,
+         s->pieces ? burst_states_floats(&scan, n, ranks, pieces) * 4 : 0,
+         s->pieces ? burst_gpu_states_bytes(&scan, n, ranks, pieces) : 0,
          {OP_STATES, OP_STATES_BACK, OP_KINDS}},
         {"halo_scratch", halo * 4, halo * 2, {OP_HALO, OP_HALO_BACK, OP_KINDS}},
     };

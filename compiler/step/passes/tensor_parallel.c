@@ -12,6 +12,9 @@
  * are gathered, so that all ranks order the same rows. These, and the sum of a token's rows, are parts, and a
  * scatter adds up the sums.
  *
+ * Recurrent layers are split by heads, with the key heads that these read: a rank has some of all queries, of
+ * all keys and of all values, their convolution and gates, and whole groups of their norm.
+ *
  * A norm over all heads of a token needs the mean of squares over all ranks: each rank's part, one number
  * per token, is summed over them, and so is its gradient in backward. The other projections overlap the sum:
  * the norms come after all of them. Backward does not repeat the sum, since every rule of recomputation
@@ -24,9 +27,9 @@
  * rows of experts. */
 static bool is_split(Dim d)
 {
-    return dim_of_heads(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN || d == DIM_SHARED_PAIR ||
-           d == DIM_SHARED_GATE || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH || d == DIM_TOP_HIDDEN ||
-           d == DIM_TOP_ROWS;
+    return dim_of_heads(d) || dim_of_scan(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN ||
+           d == DIM_SHARED_PAIR || d == DIM_SHARED_GATE || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH ||
+           d == DIM_TOP_HIDDEN || d == DIM_TOP_ROWS;
 }
 
 static bool has_all_tokens(const Step *s, Operand x)

@@ -16,9 +16,11 @@ static bool has_all_tokens(const Machine *m, Operand x)
 {
     const Value *v = &m->step->values.at[x.value];
     for (int i = 0; i < countof(v->dim); i++)
-        /* chunks, the tail, bounds of experts' rows and lists of blocks are of all tokens */
+        /* chunks, the tail, pieces and the rows before them, bounds of experts' rows and lists of blocks are
+         * of all tokens */
         if (v->dim[i] == DIM_ALL_TOKENS || v->dim[i] == DIM_CHUNK || v->dim[i] == DIM_TAIL ||
-            v->dim[i] == DIM_BOUNDS || v->dim[i] == DIM_TILES)
+            v->dim[i] == DIM_BOUNDS || v->dim[i] == DIM_TILES || v->dim[i] == DIM_HALO ||
+            v->dim[i] == DIM_SCAN_PIECES)
             return true;
     return false;
 }
