@@ -178,7 +178,7 @@ static void settle_places(Checker *c)
     Ast *name = NEW(c->arena, Ast);
     *name = (Ast){.kind = A_NAME, .text = "position", .span = m->scan_span};
     name->name_span = name->span;
-    if (m->scan.heads && !c->program->library)
+    if (m->scan.columns && !c->program->library)
         m->place_table = 1 + use_table_named(c, name);
 }
 

@@ -364,6 +364,7 @@ static void check_family_scan(Checker *c, const ModelFields *f, const Family *fa
         bool wrong;
         const char *needs;
     } row[] = {
+        {(f->m.scan.heads > 0) != (x->heads != NULL), x->heads ? "heads N" : "conv N alone"},
         {f->m.scan.read != x->read, x->read ? "read k" : "read none"},
         {f->m.scan_skip != x->skip, x->skip ? "skip yes" : "skip no"},
         {f->m.scan_bias != x->bias, x->bias ? "conv N bias" : "conv N"},
@@ -488,10 +489,10 @@ static void take_gate(Checker *c, const Ast *s, const Field *f, void *to)
 
 #define AT(member) offsetof(Model, member)
 static const Field scan_fields[] = {
-    {"heads", take_int, AT(scan.heads), FIELD_REQUIRED, UNIT_NONE, 1, 1 << 16},
+    {"heads", take_int, AT(scan.heads), 0, UNIT_NONE, 1, 1 << 16},
     {"key_heads", take_int, AT(scan.key_heads), 0, UNIT_NONE, 1, 1 << 16},
-    {"key_dim", take_int, AT(scan.key_dim), FIELD_REQUIRED, UNIT_NONE, 1, 256},
-    {"value_dim", take_int, AT(scan.value_dim), FIELD_REQUIRED, UNIT_NONE, 1, 4096},
+    {"key_dim", take_int, AT(scan.key_dim), 0, UNIT_NONE, 1, 256},
+    {"value_dim", take_int, AT(scan.value_dim), 0, UNIT_NONE, 1, 4096},
     {"read", take_read, 0, 0},
     {"conv", take_conv, 0, FIELD_REQUIRED, UNIT_NONE, 2, BURST_MOST_KERNEL},
     {"gate", take_gate, 0, 0},
@@ -743,13 +744,42 @@ static void check_scan_gates(Checker *c, const Model *m)
         diag_error(c->diags, m->scan_span, "'step_least' is more than 'step_most'");
 }
 
+static void check_scan_model(Checker *c, Model *m)
+{
+    if (m->layer.norm != BURST_NORM_RMS)
+        diag_error(c->diags, m->scan_span, "'scan' requires 'norm rmsnorm'");
+    if (m->layer.parallel)
+        diag_error(c->diags, m->scan_span, "'scan' cannot be combined with 'parallel'");
+    m->layer.scan = 1;
+}
+
+/* Without heads there are no states: the convolution is of as many columns as the model has. */
+static void finish_short_scan(Checker *c, Model *m)
+{
+    BurstScan *s = &m->scan;
+    const bool states = s->key_heads || s->key_dim || s->value_dim || !s->read || m->scan_gate_before ||
+                        m->scan_skip || s->beta_most > 0 || s->step_least > 0 || s->step_most > 0;
+    if (states)
+        diag_error(c->diags, m->scan_span,
+                   "a 'scan' with states needs 'heads'; without, it has 'conv' alone: a gated convolution");
+    *s = (BurstScan){.columns = m->hidden};
+    check_scan_model(c, m);
+}
+
 /* Fields that follow from the others. */
 static void finish_scan(Checker *c, ModelFields *f)
 {
     Model *m = &f->m;
     BurstScan *s = &m->scan;
-    if (!s->heads)
+    if (!m->scan_kernel)
         return;
+    if (!s->heads) {
+        finish_short_scan(c, m);
+        return;
+    }
+    if (!s->key_dim || !s->value_dim)
+        diag_error(c->diags, m->scan_span, "'scan' with 'heads' needs '%s'",
+                   s->key_dim ? "value_dim" : "key_dim");
     s->key_heads = s->key_heads ? s->key_heads : s->heads;
     if (s->heads % s->key_heads)
         diag_error(c->diags, m->scan_span, "%d heads of a scan cannot be divided evenly among %d key_heads",
@@ -767,11 +797,7 @@ static void finish_scan(Checker *c, ModelFields *f)
     check_scan_gates(c, m);
     s->beta_most = s->beta_most > 0 ? s->beta_most : 1;
     s->step_most = s->step_most > 0 ? s->step_most : BURST_MOST_STEP;
-    if (m->layer.norm != BURST_NORM_RMS)
-        diag_error(c->diags, m->scan_span, "'scan' requires 'norm rmsnorm'");
-    if (m->layer.parallel)
-        diag_error(c->diags, m->scan_span, "'scan' cannot be combined with 'parallel'");
-    m->layer.scan = 1;
+    check_scan_model(c, m);
 }
 
 static void check_heads(Checker *c, ModelFields *f)

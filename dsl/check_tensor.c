@@ -17,7 +17,7 @@ static bool divides(int64_t ranks, Factor f)
     return f.value % ranks == 0 || (f.shared && ranks % f.value == 0);
 }
 
-enum { FACTORS = 9 };
+enum { FACTORS = 10 };
 
 /* The dimensions that tensor ranks divide, as large as the model has them. For an RMSNorm over all heads
  * ranks add up the squares; a LayerNorm would need the sums of all elements first. */
@@ -32,6 +32,7 @@ static void factors_of(const Model *m, int world, Factor f[FACTORS])
                                  {"columns of the shared expert", m->experts.shared},
                                  {"heads of the scan", m->scan.heads},
                                  {"key_heads of the scan", m->scan.key_heads},
+                                 {"columns of the convolution", m->scan.heads ? 0 : m->scan.columns},
                                  {"layernorm of all heads", layernorm ? 1 : world}};
     for (int i = 0; i < FACTORS; i++)
         f[i] = all[i];

@@ -375,6 +375,13 @@ static bool has_more_of_scan(const Op *o)
     return (conv && o->tensors > 1) || (scan && o->weight);
 }
 
+/* Products of columns of a convolution without states, in place of attention's gate. */
+static bool is_plain_gate(const Printer *p, const Op *o)
+{
+    const bool gate = o->kind == OP_GATE_ELEMENTS || o->kind == OP_GATE_ELEMENTS_BACK;
+    return gate && value_of(p, o, 0)->dim[1] == DIM_SCAN_COLUMNS;
+}
+
 static int form_of(const Printer *p, const Op *o)
 {
     const Model *m = &p->step->program->model;
@@ -387,7 +394,8 @@ static int form_of(const Printer *p, const Op *o)
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
-        (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) || gathers_words(p, o) ||
+        (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) || is_plain_gate(p, o) ||
+        gathers_words(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (has_square(p, o))

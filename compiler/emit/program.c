@@ -347,19 +347,14 @@ static void emit_experts(Emit *e, const BurstExperts *m)
     text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH);\n");
 }
 
-/* Layers with a scan in place of attention. */
-static void emit_scan_layers(Emit *e, const Model *m)
+/* States of recurrent layers, their gates and their norm. */
+static void emit_scan_states(Emit *e, const Model *m, const BurstScan *s)
 {
-    const BurstScan scan = scan_of_rank(m, e->draft->shape.tensor), *s = &scan;
-    if (!s->heads)
-        return;
     add_constant(e, "PLAN_SCAN_HEADS", s->heads, "of values and states of recurrent layers");
     add_constant(e, "PLAN_SCAN_KEY_HEADS", s->key_heads, "of their queries and keys");
     add_constant(e, "PLAN_SCAN_KEY_DIM", s->key_dim, NULL);
     add_constant(e, "PLAN_SCAN_VALUE_DIM", s->value_dim, NULL);
-    add_constant(e, "PLAN_SCAN_COLUMNS", s->columns, "of a token's queries, keys and values");
     add_constant(e, "PLAN_SCAN_GATES", (s->read ? 2 : 1) * s->heads, "of its gates");
-    add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
     text_printf(
         e->out,
         "#define PLAN_SCAN_OF(ranks) {PLAN_SCAN_HEADS * ranks, PLAN_SCAN_KEY_HEADS * ranks, "
@@ -369,18 +364,34 @@ static void emit_scan_layers(Emit *e, const Model *m)
         "static const BurstScan plan_scan = PLAN_SCAN_OF(1);\n",
         s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
         real_text(e, s->step_least), real_text(e, s->step_most));
-    add_constant(e, "PLAN_SCAN_KERNEL", m->scan_kernel, "rows of their convolution");
-    const int pieces = partition_scan_pieces(e->draft->program, e->draft->partition);
-    if (pieces)
-        add_constant(e, "PLAN_SCAN_PIECES", pieces, "most runs of a rank's tokens, which it scans in place"),
-            add_constant(e, "PLAN_SCAN_MAP", burst_scan_map(s), "floats of a piece's map");
-    text_add(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, PLAN_SCAN_KERNEL, 1};\n");
     text_printf(
         e->out,
         "static const BurstGatedNorm plan_scan_norm = {%s, %d, %d, BURST_GATE_SILU, PLAN_NORM_EPS};\n",
         s->read ? "PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM"
                 : "PLAN_SCAN_KEY_HEADS, PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM / PLAN_SCAN_KEY_HEADS",
         s->read ? 1 : 0, m->scan_gate_before);
+}
+
+/* Layers with a scan in place of attention. */
+static void emit_scan_layers(Emit *e, const Model *m)
+{
+    const BurstScan scan = scan_of_rank(m, e->draft->shape.tensor);
+    const int pieces = partition_scan_pieces(e->draft->program, e->draft->partition);
+    if (!scan.columns)
+        return;
+    add_constant(e, "PLAN_SCAN_COLUMNS", scan.columns,
+                 scan.heads ? "of a token's queries, keys and values"
+                            : "of a convolution in place of attention");
+    if (scan.heads)
+        emit_scan_states(e, m, &scan);
+    add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
+    add_constant(e, "PLAN_SCAN_KERNEL", m->scan_kernel, "rows of their convolution");
+    if (pieces)
+        add_constant(e, "PLAN_SCAN_PIECES", pieces, "most runs of a rank's tokens, which it scans in place");
+    if (pieces && scan.heads)
+        add_constant(e, "PLAN_SCAN_MAP", burst_scan_map(&scan), "floats of a piece's map");
+    text_printf(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, PLAN_SCAN_KERNEL, %d};\n",
+                scan.heads > 0);
 }
 
 /* Of prompts. */
@@ -772,9 +783,10 @@ static void add_model_values(Emit *e, const Program *p)
     if (p->model.experts.experts)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
             add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s)", parts);
+    if (p->model.scan.columns)
+        add_field(e, "layer.scan", "1");
     if (p->model.scan.heads)
-        add_field(e, "layer.scan", "1"),
-            add_field(e, "scan", "PLAN_SCAN_OF(%s)", e->draft->choice.tensor ? "PLAN_TENSOR" : "1");
+        add_field(e, "scan", "PLAN_SCAN_OF(%s)", e->draft->choice.tensor ? "PLAN_TENSOR" : "1");
     if (p->model.softcap > 0)
         add_field(e, "softcap", "PLAN_SOFTCAP");
 #define X(member, name, ...) \

@@ -135,7 +135,7 @@ static bool check_ops(Diags *d, const Draft *t)
 bool verify_pieces(Arena *a, Diags *d, const Draft *t)
 {
     const Step *s = t->memory.flow->step;
-    if (!t->program->model.scan.heads || t->choice.ranks == 1 || t->program->library)
+    if (!t->program->model.scan.columns || t->choice.ranks == 1 || t->program->library)
         return true;
     const Pieces x = find_pieces(a, t->partition);
     if (x.count < 0 || !s->pieces)

@@ -156,7 +156,7 @@ int64_t partition_least_run(const Partition *p)
 
 int partition_scan_pieces(const Program *prog, const Partition *p)
 {
-    return prog->model.scan.heads && p->ranks > 1 && !prog->library ? partition_most_runs(p) : 0;
+    return prog->model.scan.columns && p->ranks > 1 && !prog->library ? partition_most_runs(p) : 0;
 }
 
 static void print_rank(const PosSet *s, int rank, Text *out)

@@ -30,7 +30,8 @@ void step_pieces(Step *s)
 {
     if (!s->pieces)
         return;
-    for (int i = 0; i < countof(values); i++) {
+    /* a convolution without states has no other value than its rows */
+    for (int i = 0; i < (s->program->model.scan.heads ? countof(values) : 1); i++) {
         Value v = values[i];
         v.index = INDEX_LAYER;
         v.gradient = -1;
@@ -38,9 +39,9 @@ void step_pieces(Step *s)
     }
     for (int k = 0; k < step_kinds(s); k++) {
         Block *b = &s->block[BLOCK_FORWARD + k];
-        if (!op_in_block(b, OP_SCAN))
-            continue;
-        split_op(s, b, OP_CONV, OP_CONV_PIECES, OP_HALO, "scan_halo");
-        split_op(s, b, OP_SCAN, OP_SCAN_PIECES, OP_STATES, "scan_before");
+        if (op_in_block(b, OP_CONV))
+            split_op(s, b, OP_CONV, OP_CONV_PIECES, OP_HALO, "scan_halo");
+        if (op_in_block(b, OP_SCAN))
+            split_op(s, b, OP_SCAN, OP_SCAN_PIECES, OP_STATES, "scan_before");
     }
 }

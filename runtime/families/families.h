@@ -82,7 +82,8 @@ typedef struct ExpertFields {
     /* what no field says, but for numbers; alpha and scale 0: 1 */
     BurstExperts is;
 } ExpertFields;
-/* Fields of config.json about recurrent layers (BurstScan), and their values where one is not given. `type`
+/* Fields of config.json about recurrent layers (BurstScan), and their values where one is not given; without
+ * heads they have a convolution alone. `type`
  * is such a layer's in layer_types; without that list, each `interval`-th layer has attention (NULL: none
  * has). */
 typedef struct ScanFields {
@@ -91,6 +92,7 @@ typedef struct ScanFields {
     const char *type, *interval;
     int absent_interval;
     const char *also; /* another name of type; NULL: none */
+    const char *attention; /* without layer_types: the numbers of layers with attention; NULL: no field */
     const char
         *expand; /* heads * value_dim by hidden_size; NULL: no field says it. It is 2 where it is absent */
     const char *limit; /* the least and the most step; NULL: no field says them */
@@ -154,6 +156,10 @@ typedef struct Family {
         *turns_field; /* elements of a head that turn, where no part is given; NULL: no field says it */
     const Alias *aliases; /* up to a name NULL; NULL: none */
     const char *activation; /* what that says; NULL: silu */
+    bool one_activation; /* no field says it */
+    /* block_auto_adjust_ff_dim, true where it is not given: the columns of ffn are two thirds of what their
+     * field says, times block_ffn_dim_multiplier, up to a multiple of block_multiple_of */
+    bool adjusts_ffn;
     int kv_heads, head_dim;
     /* of parts.layer.latent: kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, of
      * which 0 is hidden / heads */

@@ -274,10 +274,12 @@ static bool has_field(const Family *family, const Field *f)
 {
     if (f->kind == CAP)
         return family->softcap > 0;
+    if (f->kind == ACT && family->one_activation)
+        return false;
     if (f->experts)
         return experts_field_name(family, f) != NULL;
     if (f->scan)
-        return family->scan != NULL;
+        return field_name(family, f) != NULL;
     if (f->at == offsetof(HfModel, ffn))
         return !family->moe || family->dense;
     return family->parts.layer.latent ? f->at != offsetof(HfModel, head_dim) : !f->latent;
@@ -448,11 +450,32 @@ static bool is_of_none(const HfModel *m, const Field *f)
     return m->family->dense && ((f->experts && m->dense == m->layers) || (ffn && m->dense == 0));
 }
 
+static double number_of(const json_t *config, const char *name, double absent)
+{
+    const json_t *value = json_object_get(config, name);
+    return given(value) ? json_number_value(value) : absent;
+}
+
+/* The columns of ffn that a family means by its field; NULL: the field as it is. */
+static json_t *adjusted_ffn(const Family *family, const Field *f, const json_t *config, const json_t *value)
+{
+    const json_t *adjusts = json_object_get(config, "block_auto_adjust_ff_dim");
+    const double times = number_of(config, "block_ffn_dim_multiplier", 1);
+    const json_int_t multiple = (json_int_t)number_of(config, "block_multiple_of", 256);
+    if (!family->adjusts_ffn || f->at != offsetof(HfModel, ffn) || json_is_false(adjusts) ||
+        !json_is_integer(value) || multiple < 1)
+        return NULL;
+    const json_int_t columns = (json_int_t)(times * (double)(2 * json_integer_value(value) / 3));
+    return json_integer((columns + multiple - 1) / multiple * multiple);
+}
+
 static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
 {
     if (is_of_none(there, f))
         return;
-    json_t *value = value_there(m, config, there->family, f), *absent = NULL;
+    json_t *value = value_there(m, config, there->family, f), *absent = NULL,
+           *adjusted = adjusted_ffn(there->family, f, config, value);
+    value = adjusted ? adjusted : value;
     const HfModel *with = f->scan && plan && !plan->parts.layer.scan ? NULL : plan; /* scans_check tells */
     if (!given(value))
         absent = absent_value(there, f, value != NULL);
@@ -460,7 +483,7 @@ static void read_field(Misfits *m, const Field *f, const json_t *config, const H
         misfit(m, "config.json has no %s", field_name(there->family, f));
     else
         take_field(m, f, absent ? absent : value, !absent, with, there);
-    json_decref(absent);
+    json_decref(absent), json_decref(adjusted);
 }
 
 /* plan: its parts; NULL: there is none. */
@@ -740,6 +763,9 @@ bool model_has_field(const Family *f, const char *name)
             (f->layer_ropes == ROPES_BY_WORD && strcmp(name, "position_embedding_type") == 0);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
         found = found || strcmp(fixed->name, name) == 0;
+    found = found || (f->adjusts_ffn && strncmp(name, "block_", 6) == 0 &&
+                      (strcmp(name + 6, "auto_adjust_ff_dim") == 0 ||
+                       strcmp(name + 6, "ffn_dim_multiplier") == 0 || strcmp(name + 6, "multiple_of") == 0));
     /* these follow from others, whatever a file has */
     found = found ||
             (f->parts.layer.latent && (strcmp(name, "head_dim") == 0 || strcmp(name, "qk_head_dim") == 0));

@@ -5,11 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of a convolution without states: whether it and both projections have biases. */
+static const char BIASES[] = "conv_bias";
+
 bool plan_has_scan(const BurstPlan *p, int layer)
 {
     const BurstUnit *u = burst_unit(p, 1 + layer);
     for (int t = 0; t < u->tensors; t++)
-        if (strcmp(u->tensor[t].name, "linear_attn.A_log") == 0)
+        if (strcmp(u->tensor[t].name, "linear_attn.conv1d.weight") == 0)
             return true;
     return false;
 }
@@ -31,6 +34,10 @@ static bool has_scan(const Family *f, const json_t *config, int layer)
         const char *type = json_string_value(json_array_get(types, (size_t)layer));
         return type && (strcmp(type, x->type) == 0 || (x->also && strcmp(type, x->also) == 0));
     }
+    const json_t *attention = x->attention ? json_object_get(config, x->attention) : NULL;
+    for (size_t i = 0; i < json_array_size(attention); i++)
+        if (json_integer_value(json_array_get(attention, i)) == layer)
+            return false;
     const json_t *interval = x->interval ? json_object_get(config, x->interval) : NULL;
     const json_int_t each = given(interval) ? json_integer_value(interval) : x->absent_interval;
     return !x->interval || (each > 0 && (layer + 1) % each != 0);
@@ -95,6 +102,8 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     const ScanFields *x = there->family->scan;
     if (!x || !there->parts.layer.scan || (plan && !plan->parts.layer.scan))
         return;
+    if (!x->heads && json_is_true(json_object_get(config, BIASES)))
+        misfit(m, "%s is true; only false is computed of a %s", BIASES, there->family->type);
     check_interval(m, config, there->family);
     read_limit(m, config, there);
     check_expand(m, config, there);
@@ -108,7 +117,8 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 bool scans_has_field(const Family *f, const char *name)
 {
     const ScanFields *x = f->scan;
-    const char *const names[] = {x ? x->interval : NULL, x ? x->expand : NULL, x ? x->limit : NULL};
+    const char *const names[] = {x ? x->interval : NULL, x ? x->expand : NULL, x ? x->limit : NULL,
+                                 x ? x->attention : NULL, x && !x->heads ? BIASES : NULL};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i] && strcmp(names[i], name) == 0)
             return true;
@@ -164,6 +174,10 @@ void scans_text(FILE *out, const HfModel *m, const json_t *config)
             continue;
         fprintf(out, to == from + 1 ? "%s%d" : "%s%d .. %d", before, from, to - 1);
         before = ", ";
+    }
+    if (!x->heads) {
+        fprintf(out, ": {\n    conv %lld;\n  }\n", (long long)m->scan_kernel);
+        return;
     }
     fprintf(out, ": {\n    heads %lld; key_heads %lld; key_dim %lld; value_dim %lld; conv %lld%s;",
             (long long)m->scan_heads, (long long)m->scan_key_heads, (long long)m->scan_key_dim,

@@ -11,7 +11,7 @@
 #define RECURRENT \
     "has recurrent layers", "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
                             "qwen3_next and granitemoehybrid are computed"
-#define CONVOLUTION "has convolution layers", "layers of convolutions are not computed"
+#define CONVOLUTION "has convolution layers", "of types with layers of convolutions lfm2 is computed"
 #define SELECTED "selects the keys of a token by a score", "masks chosen by content are not computed"
 
 /* A part, by a field that a config.json without it lacks, has as null, 0, 1, false or an empty list. */

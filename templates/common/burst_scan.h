@@ -6,12 +6,16 @@
 
 /* Elements of a piece's last rows; of the maps of a chunk's pieces. */
 enum { PLAN_HALO = PLAN_SCAN_COLUMNS * (PLAN_SCAN_KERNEL - 1) };
+#ifdef PLAN_SCAN_MAP
 #define PLAN_MAPS ((int64_t)PLAN_SCAN_PIECES * PLAN_SCAN_MAP)
+#endif
 
 /* Of the target, burst_scan_host.h or burst_scan_cuda.cuh. Gathers maps, [chunks][PLAN_SCAN_PIECES], of
  * which this rank has its own; what a rank has of each piece, PLAN_HALO elements, goes to the piece `by`
  * further, +1 or -1, and what arrives nowhere is 0. */
+#ifdef PLAN_SCAN_MAP
 static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps);
+#endif
 static inline int plan_pass_rows(BurstCtx *c, PlanState *s, int by, const BurstAct *out, BurstAct *in);
 
 /* Finds the pieces of all chunks. */
@@ -41,6 +45,7 @@ static inline int plan_find_pieces(BurstCtx *c, PlanState *s)
     return BURST_OK;
 }
 
+#ifdef PLAN_SCAN_MAP
 /* ---- the state before each piece ---- */
 
 static inline int64_t plan_maps_of(const PlanState *s, int chunk)
@@ -69,6 +74,8 @@ static inline int plan_scan_states_back(BurstCtx *c, PlanState *s, const BurstAc
     BURST_TRY(plan_share_maps(c, s, maps));
     return burst_op_scan_fold_back(s->exec, &plan_scan, &s->scan.fold, maps, after, rest);
 }
+
+#endif
 
 /* ---- the rows before each piece ---- */
 

@@ -26,6 +26,7 @@ static inline BurstPiece plan_scan_piece(const PlanState *s, int chunk, const vo
     return p;
 }
 
+#ifdef PLAN_SCAN_MAP
 static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps)
 {
     BurstPiece send[PLAN_GROUP], receive[PLAN_GROUP];
@@ -40,6 +41,7 @@ static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps)
     }
     return plan_scan_exchange(s, send, PLAN_GROUP - 1, receive, PLAN_GROUP - 1);
 }
+#endif
 
 /* Between two ranks rows are sent and taken in the order of pieces, which is the same on both. */
 static inline int plan_pass_rows(BurstCtx *c, PlanState *s, int by, const BurstAct *out, BurstAct *in)

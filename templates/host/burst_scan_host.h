@@ -4,6 +4,7 @@
 
 #include "burst_scan.h"
 
+#ifdef PLAN_SCAN_MAP
 static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps)
 {
     BurstReq request[2][PLAN_GROUP] = {0};
@@ -18,6 +19,7 @@ static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps)
         BURST_TRY(burst_wait(c, &request[i % 2][i / 2]));
     return BURST_OK;
 }
+#endif
 
 static inline int plan_pass_rows(BurstCtx *c, PlanState *s, int by, const float *out, float *in)
 {

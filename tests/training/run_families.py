@@ -78,6 +78,7 @@ ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=2
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=24)
 MAMBA = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=12, mamba_expand=2, time_step_limit=(0.0, 8.0), position_embedding_type=None,
              layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])
+SHORT = dict(conv_L_cache=3, layer_types=["conv", "full_attention", "conv", "conv"], bos_token_id=1)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
     "llama2": ("Llama", dict(num_key_value_heads=4)),
@@ -207,6 +208,9 @@ CASES = {  # name: class, its configuration
     "glm4_moe_air": ("Glm4Moe", dict(ROUTED, head_dim=32, attention_bias=True, first_k_dense_replace=0, norm_topk_prob=False)),
     "glm4_moe_lite": ("Glm4MoeLite", dict(MLA, **ROUTED, q_lora_rank=24)),
     "ernie4_5_moe": ("Ernie4_5_Moe", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, head_dim=16)),
+    "lfm2": ("Lfm2", dict(SHORT, block_auto_adjust_ff_dim=False)),
+    "lfm2_adjusted": ("Lfm2", dict(SHORT, intermediate_size=190, block_multiple_of=32, block_ffn_dim_multiplier=0.7, conv_L_cache=4,
+                                   tie_word_embeddings=False, layer_types=["conv", "conv", "full_attention", "full_attention"])),
     "qwen3_5": ("Qwen3_5", dict(DELTA, head_dim=16)),
     "qwen3_5_wide": ("Qwen3_5", dict(DELTA, head_dim=256, num_attention_heads=4, num_key_value_heads=1, linear_num_key_heads=4, linear_key_head_dim=8,
                                      linear_value_head_dim=40, tie_word_embeddings=True, linear_conv_kernel_dim=3,
@@ -248,7 +252,8 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}_{part}" for x in "q" for part in ("proj.weight", "proj.bias", "norm.weight")), "self_attn.gate_proj.weight",
          *(f"self_attn.{x}_{part}" for x in "k" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
-         *(f"linear_attn.{x}.weight" for x in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d")), "linear_attn.conv1d.bias",
+         *(f"linear_attn.{x}.weight" for x in ("b_proj", "c_proj", "x_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d")),
+         "linear_attn.conv1d.bias",
          "linear_attn.norm.weight", "linear_attn.out_proj.weight",
          "self_attn.output_norm.weight", "post_attention_layernorm.weight", "post_attention_layernorm.bias", "mlp.gate_proj.weight",
          "mlp.up_proj.weight", "mlp.gate_proj.bias", "mlp.up_proj.bias", "mlp.down_proj.weight", "mlp.down_proj.bias",
@@ -268,6 +273,10 @@ NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}
          "InternLM2": {"model.tok_embeddings": "model.embed_tokens", "attention_norm": "input_layernorm",
                        "ffn_norm": "post_attention_layernorm", "attention.wo": "self_attn.o_proj", "feed_forward.w1": "mlp.gate_proj",
                        "feed_forward.w3": "mlp.up_proj", "feed_forward.w2": "mlp.down_proj", "output": "lm_head"},
+         "Lfm2": {"model.embedding_norm": "model.norm", "operator_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
+                  "q_layernorm": "q_norm", "k_layernorm": "k_norm", "self_attn.out_proj": "self_attn.o_proj", "conv.conv": "linear_attn.conv1d",
+                  "conv.out_proj": "linear_attn.out_proj", "feed_forward.w1": "mlp.gate_proj", "feed_forward.w3": "mlp.up_proj",
+                  "feed_forward.w2": "mlp.down_proj"},
          "Phi": {"self_attn.dense": "self_attn.o_proj", "mlp.fc1": "mlp.up_proj", "mlp.fc2": "mlp.down_proj",
                  "model.final_layernorm": "model.norm"},
          "GPTNeoX": {"gpt_neox.embed_in": "model.embed_tokens", "gpt_neox.final_layer_norm": "model.norm", "embed_out": "lm_head",
@@ -320,6 +329,8 @@ def split(kind, name, gradient, shape, config):
             return [(name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), gradient)]
         if "shared_mlp.input_linear" in name:
             return [(name.replace("shared_mlp.input_linear", f"mlp.shared_expert.{part}_proj"), g) for part, g in zip(("gate", "up"), gradient.chunk(2))]
+    if kind == "Lfm2" and "conv.in_proj" in name:
+        return [(name.replace("conv.in_proj", f"linear_attn.{part}_proj"), g) for part, g in zip("bcx", gradient.chunk(3))]
     for theirs, ours in NAMES.get(kind, {}).items():
         if f".{theirs}." in f".{name}":
             return [(name.replace(theirs, ours), gradient)]
@@ -559,6 +570,10 @@ class Case:
             rope = config["rope_parameters"] = filled(config["rope_parameters"], config["max_position_embeddings"])
             if rope and "partial_rotary_factor" in rope:  # the elements that turn, of which several factors are rounded down to one number
                 rope["partial_rotary_factor"] = int(rope["partial_rotary_factor"] * config["head_dim"])
+        for config in (is_, wanted):  # a width that is adjusted, and what adjusts it
+            adjusts, times, multiple = (config.pop(f"block_{name}", None) for name in ("auto_adjust_ff_dim", "ffn_dim_multiplier", "multiple_of"))
+            if adjusts:
+                config["intermediate_size"] = -(-int(times * int(2 * config["intermediate_size"] / 3)) // multiple) * multiple
         apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
         require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
         text = "w5 w7 w9"
@@ -886,8 +901,8 @@ def chosen(args):
     with --all all, in every layout."""
     every = args.all or args.only
     for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
-        by_heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", 1)) % 2 == 0  # of a scan
-        scans = "linear_key_head_dim" in more or "mamba_d_state" in more
+        by_heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", 1)) % 2 == 0 or kind == "Lfm2"  # of a scan
+        scans = "linear_key_head_dim" in more or "mamba_d_state" in more or "conv_L_cache" in more
         several = (*OF_SCANS, *("tensor", "tensor_full") * by_heads) if scans else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]

@@ -56,7 +56,7 @@ static const char *why_not_balanced(Arena *a, const Program *p, const Choice *c)
 /* Recurrent layers scan the pieces of a rank, runs of its tokens, in place. */
 static const char *why_not_scan(Arena *a, const Program *p, const Choice *c)
 {
-    if (!p->model.scan.heads || c->ranks == 1 || p->library)
+    if (!p->model.scan.columns || c->ranks == 1 || p->library)
         return NULL;
     if (c->partition == PART_STRIPED)
         return "partition striped leaves ranks no runs of tokens that 'scan' could follow; use contiguous, "

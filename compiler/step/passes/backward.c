@@ -262,7 +262,7 @@ void step_backward(Step *s)
                                   .kind = VALUE_GRADIENT,
                                   .dim = {s->values.at[step_value(s, "expert_out")].dim[0], DIM_TOP_HIDDEN},
                                   .gradient = -1});
-    if (s->pieces)
+    if (s->pieces && s->program->model.scan.heads)
         step_add_value(s, (Value){.name = "scan_after",
                                   .kind = VALUE_GRADIENT,
                                   .dim = {DIM_SCAN_PIECES, DIM_SCAN_STATE},

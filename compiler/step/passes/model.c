@@ -44,11 +44,13 @@ static bool attention_gate(const Model *m) { return m->layer.attention_gate; }
 static bool scans(const Model *m) { return m->scan.heads > 0; }
 static bool reads_key(const Model *m) { return scans(m) && m->scan.read == BURST_SCAN_READ_KEY; }
 static bool reads_none(const Model *m) { return scans(m) && !reads_key(m); }
-static bool conv_bias(const Model *m) { return scans(m) && m->scan_bias; }
-static bool no_conv_bias(const Model *m) { return scans(m) && !m->scan_bias; }
+static bool recurs(const Model *m) { return m->scan.columns > 0; }
+static bool convolves(const Model *m) { return recurs(m) && !scans(m); } /* without states */
+static bool conv_bias(const Model *m) { return recurs(m) && m->scan_bias; }
+static bool no_conv_bias(const Model *m) { return recurs(m) && !m->scan_bias; }
 static bool skips(const Model *m) { return scans(m) && m->scan_skip; }
 static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
-static bool attends(const Model *m) { return !scans(m); }
+static bool attends(const Model *m) { return !recurs(m); }
 static bool selects(const Model *m) { return attends(m) && m->selects; }
 static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
@@ -63,6 +65,8 @@ static bool attends_at_once(const Model *m) { return attends(m) && adds_at_once(
 static bool attends_later(const Model *m) { return attends(m) && adds_later(m); }
 static bool scans_at_once(const Model *m) { return scans(m) && adds_at_once(m); }
 static bool scans_later(const Model *m) { return scans(m) && adds_later(m); }
+static bool convolves_at_once(const Model *m) { return convolves(m) && adds_at_once(m); }
+static bool convolves_later(const Model *m) { return convolves(m) && adds_later(m); }
 static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
 static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
@@ -141,11 +145,15 @@ static const Tensor layer_tensors[] = {
     {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_key},
     {"linear_attn.in_proj_b.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, reads_key}, /* a follows b */
     {"linear_attn.in_proj_a.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, scans},
-    {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, scans}, /* its bias follows */
+    {"linear_attn.b_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
+    {"linear_attn.c_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
+    {"linear_attn.x_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
+    {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, recurs}, /* its bias follows */
     {"linear_attn.conv1d.bias", DIM_ONE, DIM_SCAN_COLUMNS, FIRST_ZEROS, conv_bias},
     {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, reads_key},
     {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUES, FIRST_ONES, reads_none},
     {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans},
+    {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_COLUMNS, FIRST_NORMAL, convolves},
     {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
     {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
@@ -219,16 +227,17 @@ static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
     const Dim of_rows = dim_of(u->model, row->rows), of_cols = dim_of(u->model, row->cols);
     const int64_t rows = model_dim(u->model, s, s->rank, of_rows),
                   cols = model_dim(u->model, s, s->rank, of_cols);
-    *vec_push(u->arena, &u->tensors) = (UnitTensor){name,
-                                                    rows,
-                                                    cols,
-                                                    u->elements,
-                                                    row->first,
-                                                    split_by(is_split(s, of_rows), is_split(s, of_cols)),
-                                                    heads_of(of_rows, of_cols),
-                                                    parts_of(s, of_rows) * parts_of(s, of_cols),
-                                                    s->tensor > 1 && (of_rows == DIM_SCAN_COLUMNS ||
-                                                                      of_cols == DIM_SCAN_COLUMNS)};
+    *vec_push(u->arena,
+              &u->tensors) = (UnitTensor){name,
+                                          rows,
+                                          cols,
+                                          u->elements,
+                                          row->first,
+                                          split_by(is_split(s, of_rows), is_split(s, of_cols)),
+                                          heads_of(of_rows, of_cols),
+                                          parts_of(s, of_rows) * parts_of(s, of_cols),
+                                          s->tensor > 1 && u->model->scan.heads &&
+                                              (of_rows == DIM_SCAN_COLUMNS || of_cols == DIM_SCAN_COLUMNS)};
     u->elements += rows * cols;
 }
 
@@ -317,13 +326,17 @@ static const PartValue part_values[] = {
     {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
     {NULL, {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     /* before and after the convolution; what gates the norm; what beta and decay are made of */
-    {scans, {.name = "scan_in", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
-    {scans, {.name = "scan_qkv", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {convolves, {.name = "conv_b", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {convolves, {.name = "conv_c", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {convolves, {.name = "conv_x", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {recurs, {.name = "scan_in", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
+    {recurs, {.name = "scan_qkv", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
     {scans, {.name = "scan_z", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
     {scans, {.name = "scan_gates", .dim = {DIM_TOKENS, DIM_SCAN_GATES}}},
     {scans, {.name = "scan_beta", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
     {scans, {.name = "scan_decay", .dim = {DIM_TOKENS, DIM_SCAN_HEADS}, .element = EL_FLOAT}},
     {scans, {.name = "scan_o", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
+    {convolves, {.name = "scan_o", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
     {scans, {.name = "scan_norm", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
     {scans, {.name = "rstd_scan", .dim = {DIM_TOKENS, DIM_SCAN_GROUPS}, .element = EL_FLOAT}},
     {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
@@ -428,8 +441,16 @@ static const Row layer_rows[] = {
      "self_attn.o_proj.weight",
      .part = attends_later},
     {OP_LINEAR, {"h1|x"}, {"scan_in"}, "linear_attn.in_proj_qkv.weight", .part = scans},
+    /* B * x, its convolution, C times that */
+    {OP_LINEAR, {"h1|x"}, {"conv_b"}, "linear_attn.b_proj.weight", .part = convolves},
+    {OP_LINEAR, {"h1|x"}, {"conv_c"}, "linear_attn.c_proj.weight", .part = convolves},
+    {OP_LINEAR, {"h1|x"}, {"conv_x"}, "linear_attn.x_proj.weight", .part = convolves},
+    {OP_GATE_ELEMENTS, {"conv_x", "conv_b"}, {"scan_in"}, NULL, .part = convolves},
     {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", .part = no_conv_bias},
     {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", 2, .part = conv_bias},
+    {OP_GATE_ELEMENTS, {"scan_qkv", "conv_c"}, {"scan_o"}, NULL, .part = convolves},
+    {OP_LINEAR, {"scan_o", "x"}, {"x_mid"}, "linear_attn.out_proj.weight", .part = convolves_at_once},
+    {OP_LINEAR, {"scan_o"}, {"attn|attn_out"}, "linear_attn.out_proj.weight", .part = convolves_later},
     {OP_LINEAR, {"h1|x"}, {"scan_z"}, "linear_attn.in_proj_z.weight", .part = scans},
     {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_b.weight", 2, .part = reads_key},
     {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_a.weight", .part = reads_none},

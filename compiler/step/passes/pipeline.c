@@ -45,6 +45,7 @@ static void add_scan_scratch(Step *s, const Model *m, bool device)
     const int64_t halo = (int64_t)s->pieces * (m->scan_kernel - 1) * scan.columns, n = s->all_tokens;
     const int pieces = s->pieces ? s->pieces : 1, ranks = s->choice.ranks;
     const BurstConv conv = {scan.columns, m->scan_kernel, 1};
+    const bool states = scan.heads > 0, apart = states && s->pieces;
     const int norm = scan.read ? scan.value_dim : scan.heads * scan.value_dim;
     const struct {
         const char *name;
@@ -52,8 +53,8 @@ static void add_scan_scratch(Step *s, const Model *m, bool device)
         OpKind kinds[5];
     } row[] = {
         {"scan_scratch",
-         burst_scan_floats(&scan, n) * 4,
-         burst_gpu_scan_most_bytes(&scan, pieces, n),
+         states ? burst_scan_floats(&scan, n) * 4 : 0,
+         states ? burst_gpu_scan_most_bytes(&scan, pieces, n) : 0,
          {OP_SCAN, OP_SCAN_BACK, OP_SCAN_PIECES, OP_SCAN_PIECES_BACK, OP_KINDS}},
         {"conv_scratch",
          (int64_t)scan.columns * 4,
@@ -62,8 +63,8 @@ static void add_scan_scratch(Step *s, const Model *m, bool device)
         {"gates_scratch", 0, burst_gpu_scan_gates_doubles(scan.heads) * 8, {OP_SCAN_GATES_BACK, OP_KINDS}},
         {"gated_norm_scratch", 0, burst_gpu_norm_doubles(norm) * 8, {OP_GATED_NORM_BACK, OP_KINDS}},
         {"states_scratch",
-         s->pieces ? burst_states_floats(&scan, n, ranks, pieces) * 4 : 0,
-         s->pieces ? burst_gpu_states_bytes(&scan, n, ranks, pieces) : 0,
+         apart ? burst_states_floats(&scan, n, ranks, pieces) * 4 : 0,
+         apart ? burst_gpu_states_bytes(&scan, n, ranks, pieces) : 0,
          {OP_STATES, OP_STATES_BACK, OP_KINDS}},
         {"halo_scratch", halo * 4, halo * 2, {OP_HALO, OP_HALO_BACK, OP_KINDS}},
     };
@@ -94,7 +95,7 @@ static void add_target_scratch(Step *s)
     else if (m->experts.experts)
         add_scratch(s, "experts_scratch", DIM_ONE, burst_experts_floats(m->hidden) * 4,
                     KINDS(OP_EXPERTS_UP, OP_EXPERTS_UP_DW, OP_EXPERTS_DOWN_DW, OP_EXPERTS_DOWN_DX));
-    if (m->scan.heads)
+    if (m->scan.columns)
         add_scan_scratch(s, m, device);
     add_scratch(s, "select_scratch", DIM_ONE,
                 m->selects ? select_scratch(s->program, &s->shape, s->choice.ranks, s->all_tokens) : 0,
