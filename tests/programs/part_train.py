@@ -1,5 +1,5 @@
-"""The demo's model, 300 steps on 1, 2 and 4 GPUs by a ring, on GPUs that split layers by twos, on four by other schedules, and with Muon,
-against the same training by the host backend in fp32. BURST_TRAIN is an expression on the points' names.
+"""The demo's model, 300 steps on 1, 2 and 4 GPUs by a ring, on GPUs that split layers by twos, on four by other schedules, with Muon, and with
+recurrent layers, against the same training by the host backend in fp32. BURST_TRAIN is an expression on the points' names.
 
 Losses are compared as means over windows of 20 steps: single steps differ by more than one per cent where a small change of
 the weights changes what is learnt next. The greatest single-step difference is printed beside it.
@@ -21,15 +21,23 @@ class Point(typing.NamedTuple):
     schedule: str = "ring"
     sizes: str = ""
     optimizer: str = "adamw"
+    scan: str = "" # of some layers
 
     def name(self):
         return (f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, {self.schedule}" + (f", tensor {self.tensor}" if self.tensor > 1 else "")
-                + (f", {self.optimizer}" if self.optimizer != "adamw" else ""))
+                + (f", {self.optimizer}" if self.optimizer != "adamw" else "") + (", recurrent layers" if self.scan else ""))
 
 
+SCAN = "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 64; value_dim 64; conv 4; }"
 POINTS = [Point(1), Point(2), Point(4), Point(2, 2), Point(4, 2), Point(4, 1, "usp", "context 2; heads 2;"),
           Point(4, 1, "double_ring", "context 2 x 2;"), Point(4, 1, "gather"), Point(4, 1, "near"), Point(4, 1, "biring"),
-          Point(1, optimizer="muon"), Point(2, optimizer="muon")]
+          Point(1, optimizer="muon"), Point(2, optimizer="muon"), *(Point(gpus, scan=SCAN) for gpus in (1, 2, 4))]
+
+
+def with_scan(text, scan):
+    if "tied no; }" not in text.replace("\n", " "):
+        raise machine.Failed("examples/demo.burst has no end of its model where recurrent layers could be")
+    return text.replace("tied no;", f"tied no; {scan}") if scan else text
 
 
 def with_optimizer(text, name):
@@ -40,7 +48,7 @@ def with_optimizer(text, name):
 
 
 def demo_text(p):
-    text = with_optimizer((machine.ROOT / "examples/demo.burst").read_text(), p.optimizer)
+    text = with_scan(with_optimizer((machine.ROOT / "examples/demo.burst").read_text(), p.optimizer), p.scan)
     text, count = re.subn(r"layout\s*\{[^}]*\}", machine.layout(p.gpus // p.tensor, p.schedule, sizes=p.sizes, tensor=p.tensor).strip(), text)
     if count != 1:
         raise machine.Failed("examples/demo.burst has no layout to replace")
@@ -57,10 +65,10 @@ def train(m, program, name, timeout):
     return losses
 
 
-def train_host(m, optimizer):
+def train_host(m, optimizer, scan):
     cluster, demo = ((machine.ROOT / "examples" / name).read_text() for name in ("cpu8.topo", "demo.burst"))
-    name = f"train_host_{optimizer}"
-    return train(m, m.link(m.emit(name, cluster, with_optimizer(demo, optimizer), "c")), name, 500)
+    name = f"train_host_{optimizer}{'_scan' if scan else ''}"
+    return train(m, m.link(m.emit(name, cluster, with_scan(with_optimizer(demo, optimizer), scan), "c")), name, 500)
 
 
 def windows(losses):
@@ -80,7 +88,7 @@ def compare(m, name, losses, right):
 def run(m):
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         points = [p for p in POINTS if p.gpus <= m.gpus and re.search(os.environ.get("BURST_TRAIN", ""), p.name())]
-        host = {optimizer: pool.submit(train_host, m, optimizer) for optimizer in sorted({p.optimizer for p in points})}
+        host = {way: pool.submit(train_host, m, *way) for way in sorted({(p.optimizer, p.scan) for p in points})}
         programs = dict(m.all(lambda p: m.link(m.emit(f"train_{p.name()}", machine.gpu_topology(1, p.gpus), demo_text(p))), points))
         losses = {}
         for point in points:
@@ -88,8 +96,8 @@ def run(m):
                 m.failed("train", point.name(), programs[point])
                 continue
             losses[point] = train(m, programs[point], programs[point].name, 450 if m.share else 150)
-        right = {optimizer: future.result() for optimizer, future in host.items()}
-    for optimizer, found in right.items():
-        m.add("train", f"host backend, 8 ranks, {optimizer}", f"loss {found[0]:.4f} to {found[-1]:.4f} in {STEPS} steps")
+        right = {way: future.result() for way, future in host.items()}
+    for (optimizer, scan), found in right.items():
+        m.add("train", f"host backend, 8 ranks, {optimizer}{', recurrent layers' if scan else ''}", f"loss {found[0]:.4f} to {found[-1]:.4f} in {STEPS} steps")
     for point, found in losses.items():
-        compare(m, point.name(), found, right[point.optimizer])
+        compare(m, point.name(), found, right[point.optimizer, point.scan])
