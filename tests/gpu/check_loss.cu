@@ -1,5 +1,5 @@
 /* check_loss.cu: the fused head and loss over two tiles, with tokens that do not count and a vocabulary of
- * odd size; with a bias of the head and a softcap of logits, and without. */
+ * odd size, and the next token; with a bias of the head and a softcap of logits, and without. */
 #include "check.h"
 
 #include <math.h>
@@ -105,8 +105,39 @@ static void check_case(Check *k, const Case &c)
     expect(k, "loss, same bits", same_bits(got, again));
 }
 
+/* The last token's logits, and the greatest of them, of which another word has the same before it. */
+static void check_next(Check *k, const Case &c)
+{
+    enum { ROWS = 3, FIRST = 5, EQUAL = 900 };
+    const Floats x = random_bf16(ROWS * HIDDEN, 81, 1), bias = random_bf16(VOCAB, 83, 0.1);
+    Floats w = random_bf16(VOCAB * HIDDEN, 82, 0.1), both;
+    for (int j = 0; j < HIDDEN; j++)
+        w[FIRST * HIDDEN + j] = w[EQUAL * HIDDEN + j] = x[(ROWS - 1) * HIDDEN + j] > 0 ? 0.25f : -0.25f;
+    both = w;
+    both.insert(both.end(), bias.begin(), bias.end());
+    both[both.size() - VOCAB + FIRST] = both[both.size() - VOCAB + EQUAL];
+    Doubles logit(VOCAB);
+    for (int v = 0; v < VOCAB; v++) {
+        for (int j = 0; j < HIDDEN; j++)
+            logit[v] += (double)w[(size_t)v * HIDDEN + j] * x[(ROWS - 1) * HIDDEN + j];
+        logit[v] += c.biased ? BIAS_SCALE * both[both.size() - VOCAB + v] : 0;
+        logit[v] = c.softcap > 0 ? c.softcap * tanh(logit[v] / c.softcap) : logit[v];
+    }
+    float *scratch = (float *)poisoned(k, (size_t)burst_gpu_next_bytes(VOCAB));
+    int32_t *found = up(k, std::vector<int32_t>{-1, -1}), next = -1;
+    for (int row : {ROWS - 1, -1}) { /* the second does nothing */
+        MUST(k, burst_op_next(k->g, row, HIDDEN, VOCAB, c.biased ? 2 : 1, c.softcap, BIAS_SCALE,
+                              up_bf16(k, x), up_bf16(k, both), found, scratch));
+        MUST(k, burst_gpu_download(k->g, found, sizeof next, &next));
+        expect(k, "next token", next == FIRST);
+    }
+    compare(k, "next token, logits", down(k, scratch, VOCAB), logit, 1e-5);
+}
+
 void check_loss(Check *k)
 {
-    for (const Case &c : {Case{false, 0}, Case{true, 0}, Case{false, 3}, Case{true, 3}})
+    for (const Case &c : {Case{false, 0}, Case{true, 0}, Case{false, 3}, Case{true, 3}}) {
         check_case(k, c);
+        check_next(k, c);
+    }
 }

@@ -31,6 +31,20 @@ static void check_forward(Check *k, const Floats &x, const Floats &w)
     MUST(k, burst_op_linear(k->g, 0, IN, OUT, 1, dx, dw, NULL, y));
 }
 
+/* Of one token: rows shorter and longer than what a warp loads at a time. */
+static void check_one(Check *k, int in)
+{
+    const Floats x = random_bf16((size_t)in, 7, 1), w = random_bf16((size_t)OUT * in, 8, 1),
+                 add = random_bf16(OUT, 9, 2);
+    auto left = [&](int, int i) { return x[(size_t)i]; };
+    auto right = [&](int i, int c) { return w[(size_t)c * in + i]; };
+    BurstBf16 *y = (BurstBf16 *)poisoned(k, OUT * sizeof *y);
+    MUST(k, burst_op_linear(k->g, 1, in, OUT, 1, up_bf16(k, x), up_bf16(k, w), NULL, y));
+    compare(k, "linear, one token", down_bf16(k, y, OUT), product(1, OUT, in, NULL, left, right), BF16);
+    MUST(k, burst_op_linear(k->g, 1, in, OUT, 1, up_bf16(k, x), up_bf16(k, w), up_bf16(k, add), y));
+    compare(k, "linear, one token, add", down_bf16(k, y, OUT), product(1, OUT, in, &add, left, right), BF16);
+}
+
 static void check_back(Check *k, const Floats &x, const Floats &w)
 {
     const Floats dy = random_bf16(N * OUT, 4, 1), before = random_bf16(N * IN, 5, 3),
@@ -56,4 +70,6 @@ void check_products(Check *k)
     const Floats x = random_bf16(N * IN, 1, 1), w = random_bf16(OUT * IN, 2, 1);
     check_forward(k, x, w);
     check_back(k, x, w);
+    for (int in : {8, (int)IN, 256, 2048, 2056, 4096 + 24})
+        check_one(k, in);
 }
