@@ -22,11 +22,11 @@ static double token_bytes(const Draft *d)
     const Program *p = d->program;
     const Model *m = &p->model;
     const Unit *head = &d->units.at[m->tied ? 0 : d->units.n - 1];
-    const double rows = (double)step_cache_tokens(d->memory.flow->step),
-                 row = (double)d->shape.rank.kv_heads * (m->head_dim + m->value_dim);
+    const Step *step = d->memory.flow->step;
+    const double row = (double)d->shape.rank.kv_heads * (m->head_dim + m->value_dim);
     double elements = (double)(head->shard * head->ranks);
     for (int l = 0; l < m->layers; l++)
-        elements += layer_elements(d, l) + rows * row;
+        elements += layer_elements(d, l) + (double)step_cache_tokens(step, l) * row;
     return p->target->activation_bytes * elements;
 }
 

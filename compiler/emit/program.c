@@ -400,11 +400,16 @@ static void emit_lengths(Emit *e)
     const Infer *n = &e->draft->program->infer;
     if (!n->lengths)
         return;
+    const Step *step = e->draft->memory.flow->step;
     add_constant(e, "PLAN_INFER", 1, "prompts are continued");
-    add_constant(e, "PLAN_CACHE", step_cache_tokens(e->draft->memory.flow->step),
+    add_constant(e, "PLAN_CACHE", step_cache_tokens(step, -1),
                  "tokens of a rank whose keys and values are kept");
     add_constant(e, "PLAN_NEW_TOKENS", n->tokens - 1, "most that a prompt's cache takes after it");
-    text_add(e->out, "static const int64_t plan_lengths[] = {");
+    text_add(e->out, "static const int64_t plan_reach[] = {");
+    for (int m = 0; m < e->draft->program->mask_count; m++)
+        text_printf(e->out, "%s%" PRId64, m ? ", " : "", step->reach ? step->reach[m] : 0);
+    text_add(e->out, "}; /* by mask: of keys so far before a token and more, none is seen; 0: of all */\n"
+                     "static const int64_t plan_lengths[] = {");
     for (int i = 0; i < n->lengths; i++)
         text_printf(e->out, "%s%" PRId64, i ? ", " : "", n->length[i]);
     text_printf(e->out,

@@ -60,6 +60,8 @@ void print_mask(const Program *p, int mask, Text *out);
 void mask_warn(Diags *d, const Program *p);
 /* In a program that infers, refuses masks that may show a query a later key. */
 bool mask_check_later(Diags *d, const Program *p);
+/* In a program that infers: of keys so many tokens before a query and more, none is kept; 0: of all. */
+int64_t mask_reach(const Program *p, int mask);
 /* Refuses selections whose `where` shows a tile blocks after it without `noncausal`. */
 bool mask_check_selections(Diags *d, const Program *p);
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */

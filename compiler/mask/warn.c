@@ -228,6 +228,38 @@ static bool may_show_later(const Program *p, const Expr *e)
     return later;
 }
 
+/* ---- keys that no token sees any more ---- */
+
+enum { REACH_STEP = 16 };
+
+/* Whether no query of so many tokens keeps a key `distance` or more before it; false too if it takes too
+ * long. Queries are looked at REACH_STEP at a time, so that it holds for a distance that much larger. */
+static bool none_beyond(const Program *p, const MaskNode *mask, int64_t tokens, int64_t distance)
+{
+    Rows r = {.mask = mask, .sequence = tokens, .left = 16 * p->sequence + VERDICTS};
+    bool some = false;
+    for (int64_t q = 0; q < tokens && !some; q += REACH_STEP) {
+        const int64_t last = q + REACH_STEP < tokens ? q + REACH_STEP - 1 : tokens - 1;
+        some = last >= distance && later_in(&r, q, last, 0, last - distance);
+    }
+    return !some;
+}
+
+int64_t mask_reach(const Program *p, int mask)
+{
+    Arena *scratch = arena_new();
+    const MaskNode *lowered = mask_lower(scratch, p->masks[mask].expr, NULL);
+    const int64_t tokens = p->sequence + p->infer.tokens;
+    int64_t reach = REACH_STEP;
+    while (reach < tokens && !none_beyond(p, lowered, tokens, reach))
+        reach *= 2;
+    for (int64_t less = reach / 2; reach < tokens && less >= REACH_STEP; less /= 2)
+        if (reach - less >= REACH_STEP && none_beyond(p, lowered, tokens, reach - less))
+            reach -= less;
+    arena_free(scratch);
+    return reach < p->sequence ? reach : 0;
+}
+
 bool mask_check_selections(Diags *d, const Program *p)
 {
     bool good = true;

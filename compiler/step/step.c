@@ -333,7 +333,6 @@ static int64_t dim_size(const Step *s, Dim d)
     switch (d) {
     case DIM_TOKENS: return s->tokens;
     case DIM_ALL_TOKENS: return s->all_tokens;
-    case DIM_CACHE: return step_cache_tokens(s);
     case DIM_CHUNK: return s->chunk;
     case DIM_TAIL: return s->tail;
     case DIM_SCAN_PIECES: return s->pieces;
@@ -445,7 +444,8 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
         return v->bytes;
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
         return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
-    const int64_t bytes = dim_size(s, v->dim[0]) * dim_size(s, v->dim[1]) * size;
+    const int64_t rows = v->dim[0] == DIM_CACHE ? step_cache_tokens(s, unit) : dim_size(s, v->dim[0]),
+                  bytes = rows * dim_size(s, v->dim[1]) * size;
     return v->all_heads ? bytes / s->shape.chunk.kv_heads * s->shape.rank.kv_heads : bytes;
 }
 

@@ -305,6 +305,7 @@ typedef struct Step {
     Saving saving;
     int group; /* layers, of which the first saves; 1: each does */
     bool forward; /* alone: no gradients, no update */
+    const int64_t *reach; /* [masks], of mask_reach; NULL: all keys are kept */
     Vec(Value) values;
     Vec(Scope) scopes; /* the first stands for a block */
     Block block[STEP_BLOCKS];
@@ -332,7 +333,8 @@ void step_infer(Step *s);
 int64_t select_tiles(const Program *p, const Selection *s);
 int64_t select_words(const Shape *shape, const Selection *s);
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens);
-int64_t step_cache_tokens(const Step *s); /* tokens of a rank's cache */
+/* Tokens of a rank's cache for a layer; layer -1: of a layer whose mask sees all. */
+int64_t step_cache_tokens(const Step *s, int layer);
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of

@@ -10,6 +10,14 @@ static void plan_infer_one(PlanState *s); /* from here on the sequence is one to
 static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width,
                          BurstAct *x); /* to the first */
 
+/* Of a prompt, what later tokens can see under the mask. */
+static inline void plan_find_kept(PlanInfer *f, int mask)
+{
+    const int64_t reach = plan_reach[mask], seen = f->prompt < reach ? f->prompt : reach;
+    f->kept = reach ? seen : f->rows;
+    f->first = reach ? f->prompt - f->kept : 0;
+}
+
 /* In the last layer, after a prompt's keys are kept: its last token goes on alone. */
 static inline int plan_last_token(BurstCtx *c, PlanState *s, int layer, int64_t *n, int64_t width,
                                   BurstAct *x)

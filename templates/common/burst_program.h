@@ -57,6 +57,7 @@ typedef struct PlanInfer {
     int32_t next;        /* the same on the host */
     BurstPosition at[1]; /* of the running token */
     int32_t token[1];
+    int64_t first, kept; /* of a prompt's rows here, those that the running layer keeps */
     const BurstAct *k, *v; /* what the running layer keeps */
     float *parts;          /* of outputs of the running token */
 } PlanInfer;

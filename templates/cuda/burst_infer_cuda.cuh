@@ -61,24 +61,28 @@ static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, 
 }
 
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
-static inline int plan_cache(BurstCtx *c, PlanState *s, const BurstBf16 *k, const BurstBf16 *v,
+static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *k, const BurstBf16 *v,
                              BurstBf16 *cache_k, BurstBf16 *cache_v, char *parts)
 {
     enum { K = PLAN_KV_HEADS * PLAN_HEAD_DIM, V = PLAN_KV_HEADS * PLAN_VALUE_DIM };
     PlanInfer *f = &s->infer;
     const cudaStream_t stream = burst_gpu_compute(s->exec);
-    const size_t rows = (size_t)s->n;
     f->k = cache_k;
     f->v = cache_v;
     f->parts = (float *)(void *)parts;
     if (f->decodes) {
         burst_keep_row_kernel<<<1, 256, 0, stream>>>((const BurstRunning *)(void *)s->buffer.device_running,
-                                                     PLAN_GROUP, s->me, K, V, k, v, cache_k, cache_v);
+                                                     PLAN_GROUP, s->me, (int)plan_reach[mask], K, V, k, v,
+                                                     cache_k, cache_v);
         PLAN_CUDA(cudaGetLastError());
         return BURST_OK;
     }
-    PLAN_CUDA(cudaMemcpyAsync(cache_k, k, rows * K * sizeof *k, cudaMemcpyDeviceToDevice, stream));
-    PLAN_CUDA(cudaMemcpyAsync(cache_v, v, rows * V * sizeof *v, cudaMemcpyDeviceToDevice, stream));
+    plan_find_kept(f, mask);
+    const size_t rows = (size_t)f->kept;
+    PLAN_CUDA(
+        cudaMemcpyAsync(cache_k, k + f->first * K, rows * K * sizeof *k, cudaMemcpyDeviceToDevice, stream));
+    PLAN_CUDA(
+        cudaMemcpyAsync(cache_v, v + f->first * V, rows * V * sizeof *v, cudaMemcpyDeviceToDevice, stream));
     return BURST_OK;
 }
 
@@ -105,6 +109,7 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     d.running = (const BurstRunning *)(void *)s->buffer.device_running;
     d.position = s->tokens[s->me].position;
     d.ranks = PLAN_GROUP, d.rank = s->me;
+    d.reach = (int)plan_reach[mask];
     d.scale = PLAN_SCALE;
     BURST_TRY(plan_part(s, BURST_P_ATTEND, s->me, s->me));
     PLAN_CUDA(plan_launch_decode(s, mask, &d));

@@ -23,6 +23,7 @@ typedef struct BurstDecode {
     const BurstRunning *running;
     const int32_t *position; /* of the prompt's rows */
     int ranks, rank;
+    int reach; /* of keys so far before a token and more, none is seen nor kept; 0: of all */
     float scale;
     float *parts; /* [splits][heads][burst_decode_row] */
 } BurstDecode;
@@ -40,21 +41,22 @@ template <int E, int HEADS = 1, int KV_HEADS = 1> struct DecodeShape {
                          STRIDE = SPLITS * DECODE_WARPS * DECODE_KEYS;
 };
 
-/* Rows that a rank keeps. */
-static __device__ __forceinline__ int decode_rows(const BurstDecode &d, const BurstRunning &r)
+/* Of the prompt, rows that a rank keeps: the last ones if there is a reach. */
+static __device__ __forceinline__ int decode_kept(const BurstRunning &r, int reach)
 {
-    return r.rows + (r.more + d.ranks - d.rank) / d.ranks;
+    return reach ? min(r.prompt, reach) : r.rows;
 }
 
 /* Whether the running token sees a row: of a tile's 16, one a lane. */
 template <class MASK>
 static __device__ __forceinline__ bool decode_sees(const BurstDecode &d, const BurstRunning &r, int row,
-                                                   int rows)
+                                                   int kept, int rows)
 {
     if (row >= rows)
         return false;
-    const bool later = row >= r.rows;
-    const int position = later ? r.prompt + (row - r.rows) * d.ranks + d.rank : d.position[row];
+    const bool later = row >= kept;
+    const int position = later ? r.prompt + (row - kept) * d.ranks + d.rank
+                               : d.position[row + (d.reach ? r.prompt - kept : 0)];
     return (later || position < r.prompt) && MASK::keep(r.at, position, NULL, NULL);
 }
 
@@ -346,16 +348,16 @@ static __global__ void __launch_bounds__(32 * DECODE_WARPS) burst_decode_kernel(
               left = (kv + 1) * S::SHARED - head, count = left < S::ROWS ? left : S::ROWS,
               lane = threadIdx.x % 32;
     const BurstRunning running = *d.running;
-    const int rows = decode_rows(d, running);
+    const int kept = decode_kept(running, d.reach), rows = kept + (running.more + d.ranks - d.rank) / d.ranks;
     Decode<D, E, S::ROWS, MASK> w;
     w.begin(d.q + head * D, count);
     int row = (blockIdx.x * DECODE_WARPS + threadIdx.x / 32) * DECODE_KEYS;
-    bool sees = decode_sees<MASK>(d, running, row + lane % DECODE_KEYS, rows);
+    bool sees = decode_sees<MASK>(d, running, row + lane % DECODE_KEYS, kept, rows);
     for (; row < rows; row += S::STRIDE) {
-        const uint32_t kept = __ballot_sync(0xffffffffu, sees) & 0xffff;
-        sees = decode_sees<MASK>(d, running, row + S::STRIDE + lane % DECODE_KEYS, rows);
-        if (kept)
-            w.tile(d.k + kv * D, KV_HEADS * D, d.v + kv * E, KV_HEADS * E, row, rows - 1, kept, d.scale);
+        const uint32_t seen = __ballot_sync(0xffffffffu, sees) & 0xffff;
+        sees = decode_sees<MASK>(d, running, row + S::STRIDE + lane % DECODE_KEYS, kept, rows);
+        if (seen)
+            w.tile(d.k + kv * D, KV_HEADS * D, d.v + kv * E, KV_HEADS * E, row, rows - 1, seen, d.scale);
     }
     decode_add(w, &block);
     decode_write(&block, count, d.parts + ((int64_t)blockIdx.x * HEADS + head) * S::ROW);
@@ -408,12 +410,13 @@ static __global__ void burst_merge_parts_kernel(int heads, const float *parts, f
 }
 
 /* Copies the running token's keys and values to their row, if they are this rank's to keep. */
-static __global__ void burst_keep_row_kernel(const BurstRunning *running, int ranks, int rank, int k_row,
-                                             int v_row, const __nv_bfloat16 *k, const __nv_bfloat16 *v,
-                                             __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v)
+static __global__ void burst_keep_row_kernel(const BurstRunning *running, int ranks, int rank, int reach,
+                                             int k_row, int v_row, const __nv_bfloat16 *k,
+                                             const __nv_bfloat16 *v, __nv_bfloat16 *cache_k,
+                                             __nv_bfloat16 *cache_v)
 {
     const BurstRunning r = *running;
-    const int64_t row = r.rows + r.more / ranks;
+    const int64_t row = burst::decode_kept(r, reach) + r.more / ranks;
     if (r.more % ranks != rank)
         return;
     for (int i = threadIdx.x; i < k_row; i += blockDim.x)

@@ -58,10 +58,10 @@ int test_decode_merge(const float *parts, __nv_bfloat16 *o, float *lse, cudaStre
     return cudaGetLastError();
 }
 
-int test_keep_row(const BurstRunning *running, int ranks, int rank, const __nv_bfloat16 *k,
+int test_keep_row(const BurstRunning *running, int ranks, int rank, int reach, const __nv_bfloat16 *k,
                   const __nv_bfloat16 *v, __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v, cudaStream_t stream)
 {
-    burst_keep_row_kernel<<<1, 256, 0, stream>>>(running, ranks, rank, KEY_HEADS * HEAD_DIM,
+    burst_keep_row_kernel<<<1, 256, 0, stream>>>(running, ranks, rank, reach, KEY_HEADS * HEAD_DIM,
                                                  KEY_HEADS * VALUE_DIM, k, v, cache_k, cache_v);
     return cudaGetLastError();
 }

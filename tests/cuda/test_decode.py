@@ -20,7 +20,7 @@ WINDOW = 100
 
 class Decode(C.Structure):
     _fields_ = [("q", C.c_void_p), ("k", C.c_void_p), ("v", C.c_void_p), ("running", C.c_void_p), ("position", C.c_void_p), ("ranks", C.c_int),
-                ("rank", C.c_int), ("scale", C.c_float), ("parts", C.c_void_p)]
+                ("rank", C.c_int), ("reach", C.c_int), ("scale", C.c_float), ("parts", C.c_void_p)]
 
 
 def call(function, *arguments):
@@ -45,20 +45,21 @@ def positions(length, ranks, rank):
 
 def struct_of(x, rank):
     return Decode(*(t.data_ptr() for t in (x["q"], x["k"][rank], x["v"][rank], x["running"][rank], x["position"][rank])), len(x["k"]), rank,
-                  x["scale"], x["parts"].data_ptr())
+                  x["reach"], x["scale"], x["parts"].data_ptr())
 
 
-def case(library, shape, length, prompt, more, ranks):
-    """A running token with `more` before it after the prompt; its own keys are kept by the kernel."""
+def case(library, shape, length, prompt, more, ranks, reach=0):
+    """A running token with `more` before it after the prompt; its own keys are kept by the kernel. reach: of a prompt as many rows, the last."""
     d, e, heads, kv = shape
-    position = [positions(length, ranks, rank) for rank in range(ranks)]
+    there = [positions(length, ranks, rank) for rank in range(ranks)]
+    position = [p[max(prompt - reach, 0):prompt] if reach else p for p in there]
     later = [(more + ranks - rank) // ranks for rank in range(ranks)]
-    x = dict(q=drawn(heads, d), position=position, scale=d ** -0.5, parts=torch.empty(library.test_decode_floats(), device="cuda"),
+    x = dict(q=drawn(heads, d), position=there, reach=reach, scale=d ** -0.5, parts=torch.empty(library.test_decode_floats(), device="cuda"),
              k=[drawn(len(p) + n, kv, d) for p, n in zip(position, later)], v=[drawn(len(p) + n, kv, e) for p, n in zip(position, later)],
-             running=[torch.tensor([prompt + more, prompt, len(p), more], dtype=torch.int32, device="cuda") for p in position])
+             running=[torch.tensor([prompt + more, prompt, len(p), more], dtype=torch.int32, device="cuda") for p in there])
     own_k, own_v = drawn(kv, d), drawn(kv, e)
-    for rank in range(ranks):
-        call(library.test_keep_row, pointer(x["running"][rank]), ranks, rank, pointer(own_k), pointer(own_v), pointer(x["k"][rank]), pointer(x["v"][rank]))
+    for rank in range(ranks if more >= 0 else 0):  # else the prompt's last token is running
+        call(library.test_keep_row, pointer(x["running"][rank]), ranks, rank, reach, pointer(own_k), pointer(own_v), pointer(x["k"][rank]), pointer(x["v"][rank]))
     at = [torch.cat([p.long(), prompt + torch.arange(n, device="cuda") * ranks + rank]) for rank, (p, n) in enumerate(zip(position, later))]
     seen = [torch.cat([p < prompt, torch.ones(n, dtype=torch.bool, device="cuda")]) for p, n in zip(position, later)]
     return x, torch.cat(at), torch.cat(seen)
@@ -90,16 +91,16 @@ def test(library, shape):
     worst, bad = [0.0, 0.0], 0
     for length, prompt in LENGTHS:
         prompt = min(prompt, length)
-        for more, ranks, mask in ((0, 1, 0), (37, 1, 1), (0, 2, 0), (5, 2, 1), (200, 2, 0)):
+        for more, ranks, mask, reach in ((0, 1, 0, 0), (37, 1, 1, 0), (37, 1, 1, 112), (-1, 1, 1, 128), (0, 2, 0, 0), (5, 2, 1, 0), (200, 2, 0, 0)):
             if length < 2 * ranks and ranks > 1:
                 continue
-            x, at, seen = case(library, shape, length, prompt, more, ranks)
+            x, at, seen = case(library, shape, length, prompt, more, ranks, reach)
             o, lse = found(library, x, shape, mask)
             right, right_lse = truth(x, at, seen, mask)
             apart = ((o.double() - right).abs().max() / right.abs().max()).item(), (lse.double() - right_lse).abs().max().item()
             if not (apart[0] <= OUTPUT and apart[1] <= LSE):
                 bad += 1
-                print(f"FAIL {shape}: {length} tokens, prompt of {prompt}, {more} more, {ranks} ranks, mask {mask}: {apart[0]:.1e}, {apart[1]:.1e}")
+                print(f"FAIL {shape}: {length} tokens, prompt of {prompt}, {more} more, {ranks} ranks, mask {mask}, reach {reach}: {apart[0]:.1e}, {apart[1]:.1e}")
             worst = [max(pair) for pair in zip(worst, apart)]
     print(f"{'ok  ' if not bad else 'FAIL'} head_dim {shape[0]}, {shape[1]}, {shape[2]} heads on {shape[3]}: output {worst[0]:.1e}, log-sum-exp {worst[1]:.1e}", flush=True)
     return bad

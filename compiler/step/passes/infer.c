@@ -15,10 +15,13 @@
 
 #include <string.h>
 
-int64_t step_cache_tokens(const Step *s)
+int64_t step_cache_tokens(const Step *s, int layer)
 {
     const int64_t more = s->program->infer.tokens - 1, ranks = s->choice.ranks > 0 ? s->choice.ranks : 1;
-    return s->all_tokens + (more + ranks - 1) / ranks;
+    const int mask = layer >= 0 && layer < s->program->model.layers ? s->program->layer_mask[layer] : -1;
+    const int64_t reach = s->reach && mask >= 0 ? s->reach[mask] : 0;
+    const int64_t kept = reach > 0 && reach < s->all_tokens ? reach : s->all_tokens;
+    return kept + (more + ranks - 1) / ranks;
 }
 
 static int add_cache(Step *s, const char *name, int of)

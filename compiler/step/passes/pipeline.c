@@ -1,5 +1,6 @@
 /* step/passes/pipeline.c: makes a step from a choice: the model's operations, then each pass over the list
  * in order. */
+#include "mask/mask.h"
 #include "step/step.h"
 
 #include "burst_sizes.h"
@@ -155,6 +156,16 @@ static void scratch(Step *s, const StepInput *in)
 
 /* ---- all passes ---- */
 
+/* On one rank a layer keeps what its mask still shows to later tokens. Ranks' rows of it do not follow each
+ * other. */
+static const int64_t *reach_of(Arena *a, const Program *p, const Choice *c)
+{
+    int64_t *reach = p->infer.lengths && c->ranks == 1 ? NEW_ARRAY(a, int64_t, p->mask_count) : NULL;
+    for (int m = 0; m < p->mask_count && reach; m++)
+        reach[m] = mask_reach(p, m);
+    return reach;
+}
+
 static Step *begin(Arena *a, const StepInput *in)
 {
     const Choice *c = in->choice;
@@ -163,6 +174,7 @@ static Step *begin(Arena *a, const StepInput *in)
     s->choice = *c;
     s->pieces = partition_scan_pieces(in->program, in->partition);
     s->forward = in->program->infer.lengths > 0;
+    s->reach = reach_of(a, in->program, c);
     /* what lasts from one prompt to the next does so after the first */
     s->sequences = s->forward ? 2 : (int)(in->program->train.batch / c->data);
     s->offload_layers = c->offload_layers ? c->offload_layers : s->offload_layers;
