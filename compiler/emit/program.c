@@ -984,10 +984,7 @@ static void emit_selection(Emit *e, int i)
     const Program *p = e->draft->program;
     const Selection *s = &p->selections[i];
     const int open = p->mask_count + i;
-    Program with = *p;
-    Mask *masks = NEW_ARRAY(e->arena, Mask, open + 1);
-    masks[open] = (Mask){.text = arena_printf(e->arena, "open to %s", s->text), .expr = s->open};
-    with.masks = masks;
+    const Program with = mask_with_open(e->arena, p, i);
     mask_emit_c(&with, open, e->out);
     text_printf(e->out,
                 "static const BurstSelection plan_selection%d = {\n    .top = %d,\n    .query = %s,\n"
@@ -1003,14 +1000,14 @@ static void emit_selection(Emit *e, int i)
 static void emit_host_masks(Emit *e)
 {
     const Program *p = e->draft->program;
-    for (int i = 0; i < p->selection_count; i++)
-        emit_selection(e, i);
     if (device(e))
         text_add(e->out, "/* The masks on the host, which finds live pairs and transfers; the kernels have "
                          "their own. */\n"
                          "#pragma push_macro(\"BURST_MASK_DATA\")\n#undef BURST_MASK_DATA\n#define "
                          "BURST_MASK_DATA static const\n"
                          "namespace plan_host {\n");
+    for (int i = 0; i < p->selection_count; i++)
+        emit_selection(e, i);
     for (int m = 0; m < p->mask_count; m++)
         mask_emit_c(p, m, e->out);
     if (device(e))
@@ -1028,9 +1025,20 @@ static void emit_kernels(Emit *e)
     const Kernels k = kernels_of(p);
     for (int m = 0; m < p->mask_count; m++)
         mask_emit_cuda(p, m, e->out);
+    for (int i = 0; i < p->selection_count; i++) {
+        const Program with = mask_with_open(e->arena, p, i);
+        mask_emit_cuda(&with, p->mask_count + i, e->out);
+    }
     text_add(e->out, "#define PLAN_KERNEL_MASKS ");
     for (int m = 0; m < p->mask_count; m++)
         text_printf(e->out, "%sPlanMask%d", m ? ", " : "", m);
+    if (p->selection_count)
+        text_add(e->out, "\n/* what the selection of each may choose among; of one without, itself */\n"
+                         "#define PLAN_OPEN_MASKS ");
+    for (int m = 0; m < p->mask_count && p->selection_count; m++) {
+        const int selection = p->masks[m].selection;
+        text_printf(e->out, "%sPlanMask%d", m ? ", " : "", selection ? p->mask_count + selection - 1 : m);
+    }
     text_printf(e->out, "\n#include \"%s\"\n", k.forward);
     if (!p->infer.lengths)
         text_printf(e->out, "#include \"%s\"\n", k.backward);

@@ -25,7 +25,9 @@ static void put_function(Emit *m, const Expr *e);
 static void find_names(Emit *m, const Expr *e);
 
 static const MaskSpelling row_spelling = {.key = "k[j]", .table_q = "(int64_t)t->table[%d][q]",
-                                          .table_k = "(int64_t)t->table[%d][k[j]]", .suffix = ""};
+                                          .table_k = "(int64_t)t->table[%d][k[j]]",
+                                          .selected = "t->table[BURST_SELECT_TABLE][k[j] - t->chosen_from]",
+                                          .suffix = ""};
 
 void mask_emit_c(const Program *p, int mask, Text *out)
 {
@@ -93,7 +95,7 @@ static void find_names(Emit *m, const Expr *e)
     m->uses_table |= e->op == E_TABLE_Q || e->op == E_TABLE_K;
     if (e->op == E_PATTERN)
         pattern_number(m, e->pattern);
-    m->uses_k |= e->op == E_SELECTED;
+    m->uses_k |= e->op == E_SELECTED && by_position;
     m->uses_table |= e->op == E_SELECTED;
     if (e->op == E_SELECTED)
         return;
@@ -292,7 +294,7 @@ static void put_row_leaf(Emit *m, const Expr *e)
 {
     if (e->op == E_SELECTED) {
         find_names(m, e);
-        text_printf(m->out, "t->table[BURST_SELECT_TABLE][%s - t->chosen_from]", m->spelling->key);
+        text_add(m->out, m->spelling->selected);
         return;
     }
     if (e->op != E_PATTERN) {
@@ -407,4 +409,18 @@ static void put_function(Emit *m, const Expr *e)
     text_add(out, loop ? "        keep[j] = (uint8_t)(" : "    return ");
     put_verdict(m, e);
     text_add(out, loop ? ");\n    }\n}\n\n" : ";\n}\n\n");
+}
+
+/* ---- selections ---- */
+
+Program mask_with_open(Arena *a, const Program *p, int selection)
+{
+    const Selection *s = &p->selections[selection];
+    Mask *masks = NEW_ARRAY(a, Mask, p->mask_count + selection + 1);
+    int *keys = NEW_ARRAY(a, int, 2); /* kernels do not attend with it */
+    masks[p->mask_count + selection] =
+        (Mask){.text = arena_printf(a, "open to %s", s->text), .expr = s->open, .keys = keys};
+    Program with = *p;
+    with.masks = masks;
+    return with;
 }

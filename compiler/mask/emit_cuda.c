@@ -63,13 +63,20 @@ static Range range_of(const Expr *e, int64_t last)
 /* Whether all values of the mask fit in 32 bits. */
 static bool is_narrow(const Expr *e, int64_t last)
 {
-    if (e->op == E_TRUE || e->op == E_FALSE)
+    if (e->op == E_TRUE || e->op == E_FALSE || e->op == E_SELECTED)
         return true;
     if (e->op == E_NOT)
         return is_narrow(e->a, last);
     if (e->op == E_AND || e->op == E_OR)
         return is_narrow(e->a, last) && is_narrow(e->b, last);
     return range_of(e->a, last).narrow && range_of(e->b, last).narrow;
+}
+
+/* Sizes by which kernels find the lists of a tile of queries, and a key's block. */
+static void emit_selection_sizes(const Selection *s, Text *out)
+{
+    text_printf(out, "    enum { CHOSEN_QUERIES = %" PRId64 ", CHOSEN_KEYS = %" PRId64 " };\n", s->queries,
+                s->block);
 }
 
 void mask_emit_cuda(const Program *p, int mask, Text *out)
@@ -80,6 +87,7 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
     const MaskSpelling spelling = {.key = "k",
                                    .table_q = narrow ? "tq[%d]" : "(int64_t)tq[%d]",
                                    .table_k = narrow ? "tk[%d]" : "(int64_t)tk[%d]",
+                                   .selected = "tk[BURST_SELECT_TABLE]",
                                    .suffix = narrow ? "32" : "",
                                    .one = true};
     mask_emit_tile(p, mask, "static __device__ BURST_MAYBE_UNUSED", out);
@@ -96,6 +104,8 @@ void mask_emit_cuda(const Program *p, int mask, Text *out)
                 "templates/kernels/cuda_attention.cuh */\n",
                 mask, mask_tables(e), e->op == E_TRUE, narrow ? mask_keys(p, mask, false) : BURST_KEYS_USUAL,
                 narrow ? mask_keys(p, mask, true) : BURST_KEYS_USUAL);
+    if (p->masks[mask].selection)
+        emit_selection_sizes(&p->selections[p->masks[mask].selection - 1], out);
     text_printf(out,
                 "    static __device__ int tile(const BurstSide *q, const BurstSide *k) { return "
                 "plan_mask%d_tile(q, k); }\n"

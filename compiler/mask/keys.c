@@ -13,7 +13,7 @@
 
 unsigned mask_tables(const Expr *e)
 {
-    if (!e)
+    if (!e || e->op == E_SELECTED)
         return 0;
     const unsigned own = e->op == E_TABLE_Q || e->op == E_TABLE_K ? 1u << e->value : 0;
     return own | mask_tables(e->a) | mask_tables(e->b);
@@ -95,8 +95,19 @@ static bool is_long(const Expr *e, int64_t sequence)
     return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
 }
 
+/* ---- tiles of a selection: whole tiles of queries and blocks of keys, so that no predicate is needed ---- */
+static int selection_keys(const Program *p, const Selection *s, bool backward)
+{
+    const BurstTileSizes t = kernels_of(p).tile;
+    const int64_t queries = backward ? t.backward_q : t.forward_q,
+                  keys = backward ? t.backward_k : t.forward_k[BURST_KEYS_USUAL];
+    return keys && s->queries % queries == 0 && s->block % keys == 0 ? BURST_KEYS_USUAL : BURST_KEYS_BLOCKS;
+}
+
 static int find_keys(const Program *p, int mask, bool backward)
 {
+    if (p->masks[mask].selection)
+        return selection_keys(p, &p->selections[p->masks[mask].selection - 1], backward);
     if (takes_blocks(p, mask, backward))
         return BURST_KEYS_BLOCKS;
     return !backward && is_long(p->masks[mask].expr, p->sequence) ? BURST_KEYS_LONG : BURST_KEYS_USUAL;

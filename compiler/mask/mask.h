@@ -69,6 +69,8 @@ void mask_emit_c(const Program *p, int mask, Text *out);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template
  * argument. */
 void mask_emit_cuda(const Program *p, int mask, Text *out);
+/* The program with one more mask, of number mask_count + selection: what the selection may choose among. */
+Program mask_with_open(Arena *a, const Program *p, int selection);
 /* mask/keys.c: BURST_KEYS_*: the key tiles of attention, if the predicate has 32 bits. */
 int mask_keys(const Program *p, int mask, bool backward);
 /* Escapes input text: for a C comment, and as a C string literal with its quotes. */

@@ -249,7 +249,9 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
                                     .query_words = (int64_t)shape->rank.heads * s->query_rows *
                                                    p->model.head_dim,
                                     .list_words = select_words(shape, s),
-                                    .top = s->top};
+                                    .top = s->top,
+                                    .device = p->target->device_memory,
+                                    .tables = p->table_count};
         const int64_t bytes = burst_select_places(&n).bytes;
         most = bytes > most ? bytes : most;
     }

@@ -166,11 +166,6 @@ int selection_of(Checker *c, const Expr *mask, Span at)
 void check_selections(Checker *c)
 {
     const Program *p = c->program;
-    if (p->selection_count && p->target && p->target->device_memory)
-        diag_error(c->diags, p->selections[0].span,
-                   "selection '%s' is not supported in %s programs yet; C programs have it: use a cluster of "
-                   "CPUs",
-                   p->selections[0].text, p->target->language);
     if (p->selection_count && p->infer.lengths)
         diag_error(c->diags, p->selections[0].span,
                    "selection '%s' is not supported in a program that infers; `--evaluate` of a program that "

@@ -3,6 +3,7 @@
 #ifndef BURST_ATTEND_H
 #define BURST_ATTEND_H
 
+#include "burst_int.h"
 #include "burst_range.h"
 
 #include <stdbool.h>
@@ -104,18 +105,18 @@ typedef struct BurstSelect {
     int table_count;
 } BurstSelect;
 /* Floats that represent a block, or a tile, of one head. */
-static inline int64_t burst_select_width(int key, int head_dim)
+BURST_FN int64_t burst_select_width(int key, int head_dim)
 {
     return key == BURST_SELECT_LIMITS ? 2 * (int64_t)head_dim : head_dim;
 }
 
-static inline int64_t burst_select_query_width(int query, int head_dim)
+BURST_FN int64_t burst_select_query_width(int query, int head_dim)
 {
     return query == BURST_SELECT_PREVIOUS_MEAN ? 2 * (int64_t)head_dim : head_dim;
 }
 
 /* Lists of a tile. */
-static inline int burst_select_lists(int heads, int q_heads, int kv_heads)
+BURST_FN int burst_select_lists(int heads, int q_heads, int kv_heads)
 {
     if (heads == BURST_SELECT_OF_HEAD)
         return q_heads;

@@ -278,14 +278,24 @@ static inline int64_t burst_select_scratch(int64_t blocks, int64_t top)
     return blocks * (BURST_SIDE_BYTES + 4) + 16 * top;
 }
 
+/* The same on a device (templates/kernels/cuda_select.cuh): sides of all blocks and tiles, a bit for each tile
+ * of a rank and block, and the scores of BURST_SELECT_ROWS lists. */
+enum { BURST_SELECT_ROWS = 512 };
+static inline int64_t burst_select_work(int64_t blocks, int64_t tiles, int64_t own_tiles)
+{
+    return BURST_SIDE_BYTES * (blocks + tiles) + 4 * own_tiles * ((blocks + 31) / 32) +
+           4 * BURST_SELECT_ROWS * blocks;
+}
+
 /* The scratch in which ranks choose together, in bytes from its begin: what represents a rank's blocks and
- * tiles, and its lists, each also of all ranks, before and after they are placed in the sequence. words: of a
- * block, of a tile, of a tile's lists; top: of a list. */
+ * tiles, and its lists, each also of all ranks, before and after they are placed in the sequence; on a device
+ * also tables by position. words: of a block, of a tile, of a tile's lists; top: of a list. */
 typedef struct BurstSelectSizes {
     int64_t tokens, sequence, ranks, block, queries, key_words, query_words, list_words, top;
+    int64_t device, tables; /* whether it is one; of the program */
 } BurstSelectSizes;
 typedef struct BurstSelectPlaces {
-    int64_t own, parts, keys, tiles, work, bytes;
+    int64_t own, parts, keys, tiles, work, tables, bytes;
     int64_t own_words; /* that a rank sends at most */
 } BurstSelectPlaces;
 
@@ -304,7 +314,9 @@ static inline BurstSelectPlaces burst_select_places(const BurstSelectSizes *s)
     p.keys = p.parts + 4 * p.own_words * s->ranks;
     p.tiles = p.keys + 4 * blocks * s->key_words;
     p.work = (p.tiles + 4 * tiles * s->query_words + 63) / 64 * 64;
-    p.bytes = p.work + burst_select_scratch(blocks, s->top);
+    p.tables = p.work + (s->device ? burst_select_work(blocks, tiles, own_tiles)
+                                   : burst_select_scratch(blocks, s->top));
+    p.bytes = p.tables + (s->device ? 4 * s->tables * s->sequence : 0);
     return p;
 }
 

@@ -58,6 +58,7 @@ static inline int plan_attention_rest(BurstCtx *c, PlanState *s, int mask, const
 static int plan_begin(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
     (void)c, (void)loss;
+    s->table_values = &b->tables;
     BURST_TRY(burst_gpu_upload(s->exec, b->token, (size_t)s->own * sizeof(int32_t), s->buffer.device_token));
     BURST_TRY(burst_gpu_upload(s->exec, b->label, (size_t)s->own * sizeof(int32_t), s->buffer.device_label));
     BURST_TRY(
@@ -145,9 +146,12 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
 #endif
 }
 
+#ifdef PLAN_SELECTIONS
+#include "burst_select_cuda.cuh"
+#endif
 #ifdef PLAN_QUERY_CHUNKS
 #include "burst_queries.h"
-#elif defined PLAN_LATENTS
+#elif defined PLAN_LATENTS || defined PLAN_SELECTIONS
 #include "burst_not_alone.h"
 #elif !defined PLAN_INFER
 /* ---- attention alone, for tests and benchmarks: fp32 arrays on the host, by heads, rounded to bf16 on the

@@ -54,7 +54,9 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
               other = backward ? tiles : keys.tiles, home = backward ? 0 : s->launch.home,
               parts = home ? 2 : 1;
     const bool turns = backward && PLAN_DETERMINISTIC;
+    const BurstChosen chosen = lists->chosen;
     *lists = burst_lists_place(own, other, turns, parts, s->buffer.lists);
+    lists->chosen = chosen;
 #ifdef PLAN_LIBRARY
     PlanKept *kept = plan_keep(s, backward, own, other, turns, parts);
     if (kept) {
@@ -69,19 +71,92 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
                                   s->buffer.tile_sides, *lists, burst_gpu_compute(s->exec));
 }
 
+#ifdef PLAN_SELECTIONS
+/* Heads that share the list of a head of this launch, as far as they follow it. */
+static inline int plan_alike(const PlanState *s, int head, int end)
+{
+    const int kind = plan_masks[s->mask]->selection->heads,
+              next = kind == BURST_SELECT_OF_KV ? (head / PLAN_KV_SHARE + 1) * PLAN_KV_SHARE : head + 1;
+    return kind == BURST_SELECT_OF_ALL || next > end ? end - head : next - head;
+}
+
+static inline BurstChosen plan_chosen(const PlanState *s, int head)
+{
+    const BurstSelection *how = plan_masks[s->mask]->selection;
+    int list = 0;
+    if (how->heads != BURST_SELECT_OF_ALL)
+        list = how->heads == BURST_SELECT_OF_HEAD ? head : head / PLAN_KV_SHARE;
+    const BurstChosen chosen = {s->chosen + list * how->top,
+                                (int64_t)burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS) * how->top,
+                                how->top, 0, INT32_MAX};
+    return chosen;
+}
+
+/* The same pair with `heads` of its query heads, from the first + at on. */
+static inline BurstForward plan_heads_of(const BurstForward &pair, int at, int heads)
+{
+    BurstForward p = pair;
+    const int64_t rows = (int64_t)at * pair.q_tokens.n;
+    p.q.at += at * pair.q.head, p.out.at += at * pair.out.head, p.lse += rows;
+    if (p.o)
+        p.o += rows * PLAN_VALUE_DIM;
+    p.q_head0 += at, p.q_heads = heads;
+    return p;
+}
+
+/* ... and with the key heads that these read. */
+static inline BurstBackward plan_heads_of(const BurstBackward &pair, int at, int heads)
+{
+    BurstBackward p = pair;
+    const int64_t rows = (int64_t)at * pair.q_tokens.n;
+    p.q.at += at * pair.q.head, p.d_o.at += at * pair.d_o.head;
+    p.lse += rows, p.delta += rows, p.dq += rows * PLAN_HEAD_DIM;
+    p.q_head0 += at, p.q_heads = heads;
+    const int first = p.q_head0 / p.group, before = first - p.kv_head0;
+    p.k.at += before * p.k.head, p.v.at += before * p.v.head;
+    p.dk += (int64_t)before * p.k_tokens.n * PLAN_HEAD_DIM;
+    p.dv += (int64_t)before * p.k_tokens.n * PLAN_VALUE_DIM;
+    p.kv_head0 = first, p.kv_heads = (p.q_head0 + heads - 1) / p.group - first + 1;
+    return p;
+}
+#endif
+
+/* Launches `one` for all heads of the pairs or, if the mask has a selection, for the heads of each list. */
+template <class MASK, class PAIR, class ONE>
+static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, const ONE &one)
+{
+    (void)s;
+#ifdef PLAN_SELECTIONS
+    if (BurstSelects<MASK>::YES) {
+        PAIR some[BURST_MOST_CHUNKS];
+        cudaError_t e = cudaSuccess;
+        const int begin = pair->q_head0, end = begin + pair->q_heads;
+        for (int head = begin, heads; head < end && e == cudaSuccess; head += heads) {
+            heads = plan_alike(s, head, end);
+            for (int i = 0; i < pairs; i++)
+                some[i] = plan_heads_of(pair[i], head - begin, heads);
+            some->lists.chosen = plan_chosen(s, head);
+            e = one(some);
+        }
+        return e;
+    }
+#endif
+    return one(pair);
+}
+
 /* Makes the lists, then launches the kernel. Lists of a launch in two parts, or in pieces of the heads, are
- * made once. */
+ * made once, unless each list of a selection has its own. */
 template <class MASK>
 static inline cudaError_t plan_forward_pairs(PlanState *s, BurstForward *pair, int pairs)
 {
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::FORWARD_K;
     cudaError_t e = cudaSuccess;
-    if (s->launch.rest)
-        pair->lists = burst_lists_rest(pair->lists);
-    else if (!s->launch.listed)
+    if ((!s->launch.rest && !s->launch.listed) || BurstSelects<MASK>::YES)
         e = plan_lists<MASK>(s, false, pair->q_tokens, plan_launch_keys(s, pair, pairs, K), pairs, Q, K,
                              &pair->lists);
+    if (s->launch.rest)
+        pair->lists = burst_lists_rest(pair->lists);
     if (e != cudaSuccess)
         return e;
     pair->flags |= s->launch.home ? BURST_PART : 0;
@@ -96,7 +171,7 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
     constexpr int Q = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_Q,
                   K = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>::BACKWARD_K;
     cudaError_t e = cudaSuccess;
-    if (!s->launch.listed)
+    if (!s->launch.listed || BurstSelects<MASK>::YES)
         e = plan_lists<MASK>(s, true, pair->q_tokens, plan_launch_keys(s, pair, pairs, K), pairs, Q, K,
                              &pair->lists);
     if (e != cudaSuccess)
@@ -106,10 +181,26 @@ static inline cudaError_t plan_backward_pairs(PlanState *s, BurstBackward *pair,
 }
 #endif
 
+template <class MASK>
+static inline cudaError_t plan_forward_heads(PlanState *s, BurstForward *pair, int pairs)
+{
+    return plan_by_lists<MASK>(s, pair, pairs,
+                               [&](BurstForward *some) { return plan_forward_pairs<MASK>(s, some, pairs); });
+}
+
+#ifndef PLAN_INFER
+template <class MASK>
+static inline cudaError_t plan_backward_heads(PlanState *s, BurstBackward *pair, int pairs)
+{
+    return plan_by_lists<MASK>(s, pair, pairs,
+                               [&](BurstBackward *some) { return plan_backward_pairs<MASK>(s, some, pairs); });
+}
+#endif
+
 template <class... MASK>
 static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int pairs)
 {
-    static cudaError_t (*const launch[])(PlanState *, BurstForward *, int) = {plan_forward_pairs<MASK>...};
+    static cudaError_t (*const launch[])(PlanState *, BurstForward *, int) = {plan_forward_heads<MASK>...};
     return launch[s->mask](s, pair, pairs);
 }
 
@@ -117,7 +208,7 @@ static inline cudaError_t plan_forward_of(PlanState *s, BurstForward *pair, int 
 template <class... MASK>
 static inline cudaError_t plan_backward_of(PlanState *s, BurstBackward *pair, int pairs)
 {
-    static cudaError_t (*const launch[])(PlanState *, BurstBackward *, int) = {plan_backward_pairs<MASK>...};
+    static cudaError_t (*const launch[])(PlanState *, BurstBackward *, int) = {plan_backward_heads<MASK>...};
     return launch[s->mask](s, pair, pairs);
 }
 #endif
@@ -191,3 +282,21 @@ static cudaError_t plan_launch_setup(void)
 {
     return plan_setup_all<PLAN_KERNEL_MASKS>();
 }
+
+#ifdef PLAN_SELECTIONS
+template <class... OPEN>
+static inline cudaError_t plan_choose_of(PlanState *s, int mask, const BurstChoose &x, const float *queries,
+                                         const float *keys, char *work, int32_t *lists)
+{
+    static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *, const float *,
+                                         char *, int32_t *, cudaStream_t) = {burst_choose_lists<OPEN>...};
+    return choose[mask](x, plan_choosing(s, s->me), PLAN_HEAD_DIM, queries, keys, work, lists,
+                        burst_gpu_compute(s->exec));
+}
+
+static cudaError_t plan_choose(PlanState *s, int mask, const BurstChoose &x, const float *queries,
+                               const float *keys, char *work, int32_t *lists)
+{
+    return plan_choose_of<PLAN_OPEN_MASKS>(s, mask, x, queries, keys, work, lists);
+}
+#endif

@@ -71,6 +71,9 @@ typedef struct PlanState {
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* of chunk and key, on the device */
     BurstTokens queries; /* the current chunk of queries of all ranks that share heads */
     const BurstTables *table_values;
+#ifdef PLAN_SELECTIONS
+    BurstMark choosing[2]; /* begin and end of what ranks send each other to choose */
+#endif
     int attended, to_attend;       /* pairs of this rank that were folded; all of its pairs */
     PlanLaunch launch;             /* the pending launch */
     bool at_once;                  /* ... has all pairs of this forward, whose keys it waits for */

@@ -62,7 +62,9 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
                                                burst_select_query_width(how->query, PLAN_HEAD_DIM),
                                 .list_words = burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS) *
                                               how->top,
-                                .top = how->top};
+                                .top = how->top,
+                                .device = 0,
+                                .tables = PLAN_TABLES};
     const BurstSelectPlaces at = burst_select_places(&n);
     float *own = (float *)(void *)(scratch + at.own), *parts = (float *)(void *)(scratch + at.parts),
           *keys = (float *)(void *)(scratch + at.keys), *tiles = (float *)(void *)(scratch + at.tiles);

@@ -46,6 +46,11 @@ typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
  * of tiles of this side with entries, which come first in the order. 16 bytes, read at once. */
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
+/* The blocks of keys that tiles of queries chose, for the heads of a launch: of tile t those of list + t *
+ * stride, up to `top` rising numbers, then -1. Tiles and blocks are counted over the sequence. A launch has
+ * the tiles from `begin` up to `end`. */
+typedef struct BurstChosen { const int32_t *list; int64_t stride; int top, begin, end; } BurstChosen;
+
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other
  * side, of which some part of r (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2
  * p) | not all of it << (27 + 2 p) | its chunk << 23 | its index in the chunk << 1 | whether some part does
@@ -62,10 +67,12 @@ typedef struct BurstTileLists {
      * + i], for i in r's list; the number that have added to query tile i of head h, [h * stride + i]. Else
      * NULL. */
     int32_t *turn, *added;
+    BurstChosen chosen; /* of a mask with a selection */
 } BurstTileLists;
 
 /* Tokens of a tile of form BURST_FORM (burst_kernels.h). A MASK has TABLES: bit t: it reads table t; ALL: no
- * pair is masked; KEYS, KEYS_BACKWARD: BURST_KEYS_* of both directions. */
+ * pair is masked; KEYS, KEYS_BACKWARD: BURST_KEYS_* of both directions. With a selection it also has
+ * CHOSEN_QUERIES and CHOSEN_KEYS: queries of a tile that chooses, keys of a block; multiples of 16. */
 #ifndef BURST_FORM
 #define BURST_FORM 80
 #endif
@@ -96,6 +103,15 @@ template <int D, class MASK, int E = D> struct BurstTiles {
     static constexpr int BACKWARD_Q = Shape::BACKWARD_Q, BACKWARD_K = Shape::BACKWARD_K;
     static constexpr bool FORWARD_BLOCKS = BURST_FORM == 90 && MASK::KEYS == BURST_KEYS_BLOCKS;
     static constexpr bool BACKWARD_BLOCKS = BURST_FORM == 90 && MASK::KEYS_BACKWARD == BURST_KEYS_BLOCKS;
+};
+
+template <class MASK, class = void> struct BurstSelects {
+    static constexpr bool YES = false;
+    static constexpr int QUERIES = 1, KEYS = 1;
+};
+template <class MASK> struct BurstSelects<MASK, decltype((void)MASK::CHOSEN_KEYS)> {
+    static constexpr bool YES = true;
+    static constexpr int QUERIES = MASK::CHOSEN_QUERIES, KEYS = MASK::CHOSEN_KEYS;
 };
 
 /* ---- arguments of the kernels ---- */
@@ -433,18 +449,70 @@ static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
             }
 }
 
+/* Whether the queries' tile chose the keys' block. The rest of a list is -1, the greatest as an unsigned
+ * number. */
+static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int tile, int block)
+{
+    const int32_t *const list = chosen.list + tile * chosen.stride;
+    int lo = 0;
+    for (int size = chosen.top; size > 0;) {
+        const int half = size / 2;
+        const bool less = (uint32_t)__ldg(list + lo + half) < (uint32_t)block;
+        lo = less ? lo + half + 1 : lo;
+        size = less ? size - half - 1 : half;
+    }
+    return lo < chosen.top && __ldg(list + lo) == block;
+}
+
+/* Bit g: whether the pairs of a row with columns 16 g to 16 g + 15 are chosen. Sixteen neighbours are in one
+ * tile of queries and one block of keys; all of a kernel's tile are if these divide. TURNED: the row is a key.
+ * columns: positions, from the first on. */
+template <class MASK, int ROWS, int COLUMNS, int GROUPS, bool TURNED>
+static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, int row,
+                                                       const int32_t *columns)
+{
+    using S = BurstSelects<MASK>;
+    constexpr int ROW = TURNED ? S::KEYS : S::QUERIES, COLUMN = TURNED ? S::QUERIES : S::KEYS;
+    constexpr bool WHOLE = ROW % ROWS == 0 && COLUMN % COLUMNS == 0;
+    uint32_t bits = 0;
+    if constexpr (S::YES) {
+        const int own = row / ROW;
+#pragma unroll 1
+        for (int g = 0; g < (WHOLE ? 1 : GROUPS); g++) {
+            const int at = columns[g * 16] / COLUMN;
+            bits |= (uint32_t)chosen_has(chosen, TURNED ? at : own, TURNED ? own : at) << g;
+        }
+        bits = WHOLE ? 0 - bits : bits;
+    }
+    return bits;
+}
+
+/* Sets whether a key is chosen, in the place of a table's value. */
+template <class MASK>
+static __device__ __forceinline__ void set_chosen(int32_t *key_value, uint32_t bits, int group)
+{
+    if constexpr (BurstSelects<MASK>::YES)
+        key_value[BURST_SELECT_TABLE] = (int32_t)(bits >> group & 1);
+}
+
 /* Sets -inf where the mask drops a pair or there is no key, in the warp's rows of scores from row0 on and
  * columns from column0 on. TURNED: rows are keys and columns queries. keys: their number from the tile's
  * first on. */
 template <int ROWS, int COLUMNS, class MASK, bool TURNED, int B, int N>
 static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const int32_t *row_ints,
                                                    const int32_t *column_ints, int row0, int column0,
-                                                   int lane, int keys)
+                                                   int lane, int keys, const BurstChosen &chosen)
 {
     int32_t row_position[2 * B];
+    uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 2 * B; i++)
         row_position[i] = row_ints[row0 + i * 8 + lane / 4];
+#pragma unroll
+    for (int i = 0; i < B; i++)
+        bits |= chosen_bits<MASK, ROWS, COLUMNS, N / 2, TURNED>(chosen, row_position[2 * i],
+                                                                column_ints + column0)
+                << (i * (N / 2));
 #pragma unroll
     for (int c = 0; c < N; c++) {
         if (!TURNED)
@@ -460,6 +528,7 @@ static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const in
             for (int i = 0; i < 2 * B; i++) {
                 const int row = row0 + i * 8 + lane / 4;
                 token_values<ROWS, MASK>(row_ints, row, row_value);
+                set_chosen<MASK>(TURNED ? row_value : value, bits, i / 2 * (N / 2) + c / 2);
                 const bool keep = ((TURNED ? row : column) < keys) &
                                   ((TURNED ? MASK::keep(position, row_position[i], value, row_value) :
                                              MASK::keep(row_position[i], position, row_value, value)) != 0);

@@ -100,9 +100,39 @@ static __global__ void burst_sides_kernel(const __grid_constant__ BurstTiled q,
                    &side[BURST_HULLS * number + hull]);
 }
 
+/* Pairs of tiles and blocks that are looked up for a tile of the lists; more are partial. */
+enum { BURST_MOST_LOOKED = 32 };
+
+/* MASK::tile with the tile's selection, which is looked up where it decides. */
+template <class MASK>
+static __device__ __forceinline__ int burst_hull_cover(const BurstSide *q, const BurstSide *k,
+                                                       const BurstChosen &chosen)
+{
+    using S = BurstSelects<MASK>;
+    if constexpr (!S::YES)
+        return MASK::tile(q, k);
+    BurstSide keys = *k;
+    keys.table_lo[BURST_SELECT_TABLE] = 0, keys.table_hi[BURST_SELECT_TABLE] = 1;
+    const int open = MASK::tile(q, &keys);
+    const int tile = (int)(q->lo / S::QUERIES), tiles = (int)(q->hi / S::QUERIES) - tile + 1,
+              block = (int)(k->lo / S::KEYS), blocks = (int)(k->hi / S::KEYS) - block + 1;
+    if (tile < chosen.begin || tile >= chosen.end)
+        return BURST_EMPTY;
+    if (open != BURST_PARTIAL || (int64_t)tiles * blocks > BURST_MOST_LOOKED)
+        return open;
+    int least = 1, most = 0;
+    for (int i = 0; i < tiles * blocks; i++) {
+        const int has = burst::chosen_has(chosen, tile + i / blocks, block + i % blocks);
+        least = min(least, has), most = max(most, has);
+    }
+    keys.table_lo[BURST_SELECT_TABLE] = least, keys.table_hi[BURST_SELECT_TABLE] = most;
+    return MASK::tile(q, &keys);
+}
+
 /* What a part sees of a tile of the other side, by the hulls of both. */
 template <class MASK>
-static __device__ __forceinline__ int burst_cover(const BurstSide *own, const BurstSide *other, bool own_is_q)
+static __device__ __forceinline__ int burst_cover(const BurstSide *own, const BurstSide *other, bool own_is_q,
+                                                  const BurstChosen &chosen)
 {
     bool some = false, all = true;
 #pragma unroll 1
@@ -110,7 +140,7 @@ static __device__ __forceinline__ int burst_cover(const BurstSide *own, const Bu
         const BurstSide *x = &own[i / BURST_HULLS], *y = &other[i % BURST_HULLS];
         if (x->lo > x->hi || y->lo > y->hi)
             continue;
-        const int cover = MASK::tile(own_is_q ? x : y, own_is_q ? y : x);
+        const int cover = burst_hull_cover<MASK>(own_is_q ? x : y, own_is_q ? y : x, chosen);
         some |= cover != BURST_EMPTY, all &= cover == BURST_FULL;
     }
     if (!some)
@@ -121,11 +151,12 @@ static __device__ __forceinline__ int burst_cover(const BurstSide *own, const Bu
 /* What the tile's parts see of a tile of the other side, two bits each as in an entry; 0: nothing. */
 template <class MASK>
 static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, int parts,
-                                                        const BurstSide *other, bool own_is_q, bool is_short)
+                                                        const BurstSide *other, bool own_is_q, bool is_short,
+                                                        const BurstChosen &chosen)
 {
     unsigned covers = 0;
     for (int p = 0; p < parts; p++) {
-        const int cover = burst_cover<MASK>(own + BURST_HULLS * p, other, own_is_q);
+        const int cover = burst_cover<MASK>(own + BURST_HULLS * p, other, own_is_q, chosen);
         unsigned bits = cover == BURST_PARTIAL || is_short ? 3u : 1u;
         if (cover == BURST_EMPTY)
             bits = 0;
@@ -156,7 +187,8 @@ static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own
             if (at < other.begin[chunk + 1] && row_is_there && burst_is_there(other, chunk, at))
                 covers = burst_covers<MASK>(own_side + BURST_HULLS * row * own.parts, own.parts,
                                             other_side + BURST_HULLS * at, own_is_q,
-                                            row_is_short || (own_is_q && burst_is_short(other, chunk, at)));
+                                            row_is_short || (own_is_q && burst_is_short(other, chunk, at)),
+                                            lists.chosen);
             const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
             if (covers)
                 lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
@@ -178,7 +210,7 @@ static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own
     for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
         if (burst_is_there(own, burst_chunk_at(own, row), row) &&
             burst_covers<MASK>(keys + BURST_HULLS * row * own.parts, own.parts, queries + BURST_HULLS * at,
-                               false, false))
+                               false, false, lists.chosen))
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
@@ -259,7 +291,7 @@ static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int ot
     int32_t *const count = memory + orders, *const list = count + own_tiles;
     int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 * parts : NULL;
     BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory,    count, list,
-                        taken,     turn,        turns ? turn + pairs : NULL};
+                        taken,     turn,        turns ? turn + pairs : NULL, {}};
     return l;
 }
 

@@ -27,9 +27,13 @@ class Tokens(C.Structure):
     _fields_ = [("n", C.c_int), ("position", C.c_void_p), ("table", C.c_void_p * MAX_TABLES)]
 
 
+class Chosen(C.Structure):
+    _fields_ = [("list", C.c_void_p), ("stride", C.c_int64), ("top", C.c_int), ("begin", C.c_int), ("end", C.c_int)]
+
+
 class Lists(C.Structure):
     _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p),
-                ("taken", C.c_void_p), ("turn", C.c_void_p), ("added", C.c_void_p)]
+                ("taken", C.c_void_p), ("turn", C.c_void_p), ("added", C.c_void_p), ("chosen", Chosen)]
 
 
 class Forward(C.Structure):
@@ -90,10 +94,11 @@ class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
     def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False, fold=1,
-                 together=1, library=None, home=0):
+                 together=1, library=None, home=0, chosen=None):
         """mask: a name of MASKS; or its number in `library`, the path of one built for other masks. home: where one launch of forward would
-        take all keys, two with a part of the queries each: those that see the first so many chunks of keys alone, then the others."""
-        self.home = home
+        take all keys, two with a part of the queries each: those that see the first so many chunks of keys alone, then the others. chosen: the lists
+        of a mask with a selection, for all of these heads."""
+        self.home, self.chosen = home, chosen or Chosen()
         self.mask, self.d, self.group = mask if library else MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
         self.lib, self.scale = loaded(library or path_of(d, softcap, deterministic)), d ** -0.5
@@ -136,6 +141,7 @@ class Ring:
         memory = torch.full((own * (2 * other + 9) + 4 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
         sides = torch.empty(96 * (3 * own + other), dtype=torch.uint8, device="cuda")
         made = (Lists * 2)()
+        made[0].chosen = self.chosen
         call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, home, C.c_void_p(sides.data_ptr()),
              C.c_void_p(memory.data_ptr()), made)
         self.lists[backward, qs, ks], self.listed[backward, qs, ks] = made[0], memory

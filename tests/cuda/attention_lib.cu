@@ -21,6 +21,10 @@
 #include "cuda_attention_backward.cuh"
 #endif
 
+#ifdef TEST_OPEN
+#include "cuda_select.cuh"
+#endif
+
 typedef struct Kernels {
     cudaError_t (*forward_setup)(void), (*backward_setup)(void);
     cudaError_t (*lists)(const BurstTokens *, int, const BurstTokens *, int, const BurstTileRanges *, int,
@@ -54,7 +58,7 @@ int test_setup(int mask)
 
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
-/* memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile
+/* lists: with what a selection chose. memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile
  * of all chunks. home > 0: in two parts, lists[1] those of the second. */
 int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward,
                int home, void *sides, int32_t *memory, BurstTileLists *lists, cudaStream_t stream)
@@ -65,8 +69,10 @@ int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k
         tiles_q += burst_tiles(q[c].n, tile[2 * backward]);
     for (int c = 0; c < keys; c++)
         tiles_k += burst_tiles(k[c].n, tile[2 * backward + 1]);
+    const BurstChosen chosen = lists->chosen;
     *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k,
                                PLAN_DETERMINISTIC && backward, home ? 2 : 1, memory);
+    lists->chosen = chosen;
     if (home)
         lists[1] = burst_lists_rest(lists[0]);
     return kernels[mask].lists(q, queries, k, keys, NULL, tile[2 * backward], tile[2 * backward + 1],
@@ -79,6 +85,34 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
         burst_gather_table_kernel<<<(n + 127) / 128, 128, 0, stream>>>(n, position, table, value);
     return cudaGetLastError();
 }
+
+#ifdef TEST_OPEN /* with selections */
+/* What represents blocks or, of `queries`, tiles of a chunk: own, and placed in the sequence in `all`. */
+int test_represent(const BurstChoose *s, const BurstChoosing *c, const BurstRows *rows, int queries, float *own,
+                   float *all, cudaStream_t stream)
+{
+    const int64_t words = queries ? s->q_heads * burst_select_query_width(s->how.query, HEAD_DIM)
+                                  : s->kv_heads * burst_select_width(s->how.key, HEAD_DIM),
+                  blocks = burst_select_units(s->sequence, s->how.block);
+    const cudaError_t e = queries ? burst_choose_queries(*s, *c, *rows, HEAD_DIM, own, stream)
+                                  : burst_choose_keys(*s, *c, *rows, HEAD_DIM, own, stream);
+    return e ? e
+             : burst_choose_place(*c, queries ? s->how.queries : s->how.block, words, own, queries ? words : 1,
+                                  queries ? 1 : blocks, all, stream);
+}
+
+int64_t test_choose_work(int64_t blocks, int64_t tiles) { return burst_select_work(blocks, tiles, tiles); }
+
+/* The lists of a chunk's tiles, by the number of the selection. */
+int test_choose(int selection, const BurstChoose *s, const BurstChoosing *c, const float *queries,
+                const float *keys, char *work, int32_t *lists, cudaStream_t stream)
+{
+#define CHOOSE(i) burst_choose_lists<PlanMask##i>,
+    static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *, const float *,
+                                         char *, int32_t *, cudaStream_t) = {TEST_OPEN(CHOOSE)};
+    return choose[selection](*s, *c, HEAD_DIM, queries, keys, work, lists, stream);
+}
+#endif
 
 /* Chunks of queries, and as many of keys, that a launch may take. */
 void test_chunks(int chunks[2]) { chunks[0] = BURST_FORWARD_CHUNKS, chunks[1] = BURST_BACKWARD_CHUNKS; }

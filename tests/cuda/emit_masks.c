@@ -1,5 +1,6 @@
 /* emit_masks.c: emit_masks CLUSTER.topo MASKS.burst STOCK writes to standard output what mask_emit_cuda
- * makes of each layer's mask, and TEST_MASKS, a list of their numbers.
+ * makes of each layer's mask, and TEST_MASKS, a list of their numbers; of selections also what they may choose
+ * among, and TEST_OPEN, a list of these numbers.
  */
 #include "tools/tools.h"
 
@@ -29,6 +30,14 @@ int main(int argc, char **argv)
     for (int i = 0; i < p->mask_count; i++)
         text_printf(&out, " X(%d)", i);
     text_add(&out, "\n");
+    for (int i = 0; i < p->selection_count; i++) {
+        const Program with = mask_with_open(a, p, i);
+        mask_emit_cuda(&with, p->mask_count + i, &out);
+    }
+    text_add(&out, p->selection_count ? "#define TEST_OPEN(X)" : "");
+    for (int i = 0; i < p->selection_count; i++)
+        text_printf(&out, " X(%d)", p->mask_count + i);
+    text_add(&out, p->selection_count ? "\n" : "");
     fputs(out.at, stdout);
     text_free(&out);
     arena_free(a);

@@ -1,6 +1,7 @@
 """Loss and gradients of whole steps, two sequences a data group, against the float64 model of tests/reference: ranks that split layers, layers
 of which those of each mask have a schedule of their own, and beside them ranks that do neither, whose errors are those of bf16 alone.
 
+Lists of selections are recorded too (lists.c), and given to the model.
 tests/training/gradients.c is the main of each program, and bounds every tensor's relative L2. Models with experts run on one rank: their choices
 are recorded (choices.cu) and given to the model, which must choose nearly all of them itself.
 """
@@ -30,13 +31,14 @@ class Point(typing.NamedTuple):
     scan: str = ""   # recurrent layers of the model
     partition: str = "zigzag"
     documents: str = "" # lengths of the first; random ones where nothing is said
+    sequence: int = 509
 
     def ranks(self):
         return self.tensor * self.context * self.data * self.heads
 
     def name(self):
         scan = f"_scan_{self.scan}_{self.partition}_{self.documents.replace(',', '_')}" if self.scan else ""
-        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}{len(self.masks)}{scan}"
+        text = f"t{self.tensor}_c{self.context}_d{self.data}_h{self.heads}_{self.more}_{self.part}_kv{self.kv_heads}_{self.schedule}_{self.attention}{'_'.join(self.masks) if selects(self) else len(self.masks)}{scan}"
         return re.sub(r"\W", "", text.replace("recompute", "").replace("weights", ""))
 
 
@@ -103,15 +105,48 @@ POINTS += [Point(masks=DOCUMENT, scan=scan, documents=documents, **more) for sca
     ("delta_tensor", "1,2,3,31", dict(tensor=2)), ("mamba_tensor", "509", dict(tensor=2, context=2, more="recompute selective;")),
     ("delta_tensor", "300", dict(tensor=2, context=2, more="recompute full(2); ffn chunks 3;")),
     ("delta", "255", dict(context=4, more="shares 5, 1, 2, 4; recompute tail(0.5);")))]
+SELECTIONS = """
+select first = top 2 of k / 32 by dot(first Q, mean K) for each head per 128 queries where causal always q / 128 == k / 128;
+select limits = top 1 of k / 64 by dot(first Q, minmax K) for kv_head per 128 queries where causal always q / 128 == k / 128;
+select previous = top 3 of k / 48 by dot(previous mean Q, first K) for all heads per 128 queries
+  where causal always q - k >= 0 and q - k < 192 or k < 4;
+select documents = top 2 of k / 32 by dot(previous mean Q, mean K) for each head per 128 queries where document always q / 128 == k / 128;
+select both = top 5 of k / 64 by dot(mean Q, mean K) noncausal for kv_head per 128 queries where true;
+"""  # of numerics/test_masks.c
+SEE = """#include "burst_attend.h"
+#ifdef __cplusplus
+extern "C"
+#endif
+void see_chosen(const BurstSelection *how, int64_t tiles, int64_t words, const int32_t *lists);
+#define PLAN_SEE_CHOSEN see_chosen
+#define PLAN_CHECKED 1
+"""
+POINTS += [
+    Point(masks=("first", "limits"), sequence=509), Point(masks=("previous", "documents"), sequence=1000, more="recompute full;"),
+    Point(masks=("both", "causal", "first"), sequence=900, kv_heads=8, part="qk_norm yes;"),
+    Point(masks=("limits", "first"), sequence=1024, context=2, schedule="gather", more="recompute selective;"),
+    Point(masks=("documents", "limits", "causal"), sequence=1024, context=2, more="recompute full(2);"),
+    Point(masks=("first", "both"), sequence=1024, context=2, travel="queries"),
+    Point(masks=("previous", "previous"), sequence=1536, context=2, schedule="gather"),
+    Point(masks=("first", "documents"), sequence=1024, heads=2, more="recompute full;"),
+    Point(masks=("limits", "documents"), sequence=1024, heads=4, more="offload activations; recompute save(q, k, o, lse);"),
+    Point(masks=("first", "limits"), sequence=1024, context=4, schedule="gather"), Point(masks=("documents", "first"), sequence=1024, context=4),
+    Point(masks=("first", "documents"), sequence=2048, context=2, heads=2, schedule="usp"),
+    Point(masks=("first", "limits"), sequence=1024, context=4, schedule="burst"),
+]
 CHOOSE = "_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf"
+
+
+def selects(p):
+    return any(f"select {mask} " in SELECTIONS for mask in p.masks)
 
 
 def model_text(p):
     schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
     layers = " ".join(f"layers {i}: {mask};" for i, mask in enumerate(p.masks) if i)
     dense = ("" if "moe" in p.part else "ffn swiglu 320; ") + (SCANS[p.scan] if p.scan else "")
-    return (f'import "masks";\nmodel small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
-            f'{dense}vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence 509;\n'
+    return (f'import "masks";\n{SELECTIONS if selects(p) else ""}model small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
+            f'{dense}vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence {p.sequence};\n'
             f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
             f'partition {p.partition}; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')
 
@@ -128,6 +163,10 @@ def objects(m):
 
 def link(m, p, mains):
     source = m.emit(f"gradients_{p.name()}", machine.gpu_topology(1, p.ranks()), model_text(p))
+    if selects(p):
+        see = m.work / "see.h"
+        see.write_text(SEE)
+        return m.link(source, [*mains, m.object(machine.ROOT / "tests/programs/lists.c")], ["-include", see])
     if "moe" not in p.part:
         return m.link(source, mains)
     recorder = m.work / f"choices_{source.stem}.o"

@@ -26,12 +26,14 @@ typedef struct Select64 {
     bool noncausal, documents;
     bool (*always)(int64_t q, int64_t k);
 } Select64;
-/* With a selection `keep` is what it may choose among; doc: numbers of documents. */
+/* With a selection `keep` is what it may choose among; doc: numbers of documents. lists [tiles][lists of a
+ * tile][top]: what it chose, rising, then -1; NULL: it is found here. */
 typedef struct Mask64 {
     Keep64 keep;
     const void *ctx;
     const Select64 *select;
     const int32_t *doc;
+    const int32_t *lists;
 } Mask64;
 
 /* Zeroed memory of count doubles; never NULL. Free with free(). */

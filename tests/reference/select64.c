@@ -89,6 +89,15 @@ static void choose(const Attention64 *a, int head, int end_head, int64_t tile, i
     free(score);
 }
 
+/* What a list that is given has. */
+static void take(const Attention64 *a, int list, int64_t tile, int lists, uint8_t *chosen)
+{
+    const int top = a->mask.select->top;
+    const int32_t *block = a->mask.lists + (tile * lists + list) * top;
+    for (int i = 0; i < top && block[i] >= 0; i++)
+        chosen[block[i]] = 1;
+}
+
 uint8_t *select64(const Attention64 *a)
 {
     const Select64 *s = a->mask.select;
@@ -102,7 +111,10 @@ uint8_t *select64(const Attention64 *a)
         exit(3);
     for (int h = 0; h < a->heads; h++)
         for (int64_t t = 0; t < tiles; t++)
-            choose(a, h / each * each, h / each * each + each, t, blocks, chosen + (h * tiles + t) * blocks);
+            if (a->mask.lists)
+                take(a, h / each, t, a->heads / each, chosen + (h * tiles + t) * blocks);
+            else
+                choose(a, h / each * each, h / each * each + each, t, blocks, chosen + (h * tiles + t) * blocks);
     return chosen;
 }
 

@@ -10,7 +10,8 @@
  * there twice at most: they are off by that, and by no less. --small: shapes so small that whole gradients
  * nearly cancel, and are off by what the values above them round: one below a hundredth of the gradient of
  * all weights is judged against that hundredth.
- * A main that is linked with records of a program's choices of experts (programs/choices.cu) gives them to
+ * A main that is linked with records of a program's choices of experts (programs/choices.cu), or of the lists of
+ * its selections (programs/lists.c), gives them to
  * the oracle, and asks that nearly all are its own.
  * --documents: lengths of the first documents; what is left is another. Else they have random lengths.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
@@ -34,6 +35,8 @@ static const double scan_tolerance = 1e-4;
 static const double agreement = 0.99;
 /* Where a program's choices were recorded: [turns][layers][tokens][top], of one rank. */
 __attribute__((weak)) const int32_t *recorded_choices(int64_t *count);
+/* Where lists of selections were recorded: [turns][layers with a selection][tiles][lists][top], of any rank. */
+__attribute__((weak)) const int32_t *recorded_lists(int64_t *count);
 /* Of two scores of experts: what rounding of fp32 may put in another order. */
 static const double close = 2e-6;
 static const double rounded_least = 5e-4, rounded_most = 5e-3;
@@ -144,6 +147,31 @@ static int32_t *choices_of(const BurstPlan *p, int turn)
     return choice;
 }
 
+/* Numbers in a layer's recorded lists of a sequence. */
+static int64_t lists_size(const Whole *x, const Select64 *s)
+{
+    const int of[] = {x->shape.heads, x->shape.kv_heads, 1};
+    return s ? (x->p->sequence + 127) / 128 * of[s->heads] * s->top : 0;
+}
+
+/* Those of a layer; NULL: none were recorded. */
+static const int32_t *lists_of(const Whole *x, const Options *o, int turn, int layer)
+{
+    int64_t count = 0, each = 0, before = 0;
+    const int32_t *all = recorded_lists ? recorded_lists(&count) : NULL;
+    for (int i = 0; i < x->p->layers; i++) {
+        before += i < layer ? lists_size(x, o->mask[i]->select) : 0;
+        each += lists_size(x, o->mask[i]->select);
+    }
+    if (!all)
+        return NULL;
+    if (count != TURNS * each || x->p->data != 1)
+        fprintf(stderr, "%lld numbers of lists were recorded, and %lld made\n", (long long)count,
+                (long long)(TURNS * each)),
+            exit(1);
+    return all + turn * each + before;
+}
+
 static void oracle(const Whole *x, const Options *o, const double *w, double scale, double *loss,
                    double *grad)
 {
@@ -154,7 +182,8 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
         fill_sequence(x->p->sequence, x->p->vocab, (uint64_t)i, &s);
         for (int layer = 0; layer < x->p->layers; layer++) {
             view[layer] = (MaskView){o->mask[layer], s.doc};
-            mask[layer] = (Mask64){mask_view_keep, &view[layer], view[layer].mask->select, view[layer].doc};
+            mask[layer] = (Mask64){mask_view_keep, &view[layer], view[layer].mask->select, view[layer].doc,
+                                   lists_of(x, o, i, layer)};
         }
         for (int64_t t = 0; o->spoil && t < x->p->sequence; t++)
             if (s.label[t] < 0) {

@@ -99,11 +99,12 @@ static __device__ __forceinline__ void backward_capped(float (&s)[2][Q / 8][4], 
  * on. */
 template <class L, class MASK, int Q>
 static __device__ __forceinline__ void backward_mask(float (&s)[2][Q][4], const unsigned char *shared,
-                                                     int stage, const BackwardLane &w, int keys)
+                                                     int stage, const BackwardLane &w, int keys,
+                                                     const BurstChosen &chosen)
 {
     const int32_t *const q_ints = (const int32_t *)(shared + L::INTS + stage * L::Q_INTS);
     const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS);
-    mask_blocks<L::BN, L::BM, MASK, true>(s, k_ints, q_ints, w.keys, w.part * Q * 8, w.lane, keys);
+    mask_blocks<L::BN, L::BM, MASK, true>(s, k_ints, q_ints, w.keys, w.part * Q * 8, w.lane, keys, chosen);
 }
 
 /* Scores to probabilities. A query without keys has lse = -inf and gets p = 0. */
@@ -502,7 +503,7 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
         BackwardScores<Q> x;
         backward_capped<S, D, Q, L::K>(x.s, warp_keys, part + L::Q, p.scale);
         if (entry & 1)
-            backward_mask<L, MASK>(x.s, shared, stage, w, keys - key0);
+            backward_mask<L, MASK>(x.s, shared, stage, w, keys - key0, p.lists.chosen);
         backward_exp(x.s, rows, score_scale(p.scale) * 1.44269504f);
         backward_ds<L, E>(x, warp_keys, value_part, rows, shared, stage);
         uint32_t pa[2][Q / 16][4], dsa[2][Q / 16][4];

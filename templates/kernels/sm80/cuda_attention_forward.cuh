@@ -109,14 +109,15 @@ static __device__ __forceinline__ void forward_scores(ForwardState<D, E, BN> &w,
 
 template <int D, class MASK, int E, int BN>
 static __device__ __forceinline__ void forward_mask(ForwardState<D, E, BN> &w, const int32_t *q_ints,
-                                                    const int32_t *k_ints, int keys)
+                                                    const int32_t *k_ints, int keys,
+                                                    const BurstChosen &chosen)
 {
     using Shape = BurstTileShape<80, D, E>;
     /* at head_dim 64, and under a softcap with tables, ptxas should not keep the thread's number; found by
      * trial */
     const int thread = D == 64 || (CAPPED && MASK::TABLES != 0) ? thread_number() : (int)threadIdx.x;
     mask_blocks<Shape::FORWARD_Q, BN, MASK, false>(w.s, q_ints, k_ints, thread / 32 * Shape::FORWARD_ROWS, 0,
-                                                   thread % 32, keys);
+                                                   thread % 32, keys, chosen);
 }
 
 /* Whether any of the warp's pairs in this tile is unmasked; NaN counts as unmasked. */
@@ -308,7 +309,7 @@ static __global__ void __launch_bounds__(BurstForwardLayout<D, MASK, E>::THREADS
         copies_commit();
         cap_scores<BN * L::ROWS / 32>(&w.s[0][0][0], p.scale);
         if (entry & 1) {
-            forward_mask<D, MASK>(w, q_ints, k_ints, keys - key0);
+            forward_mask<D, MASK>(w, q_ints, k_ints, keys - key0, p.lists.chosen);
             if (!MASK::ALL && !forward_seen(w))
                 continue; /* the tile is partial for other warps */
         }

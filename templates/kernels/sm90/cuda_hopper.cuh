@@ -333,12 +333,15 @@ static __device__ __forceinline__ void store_block(uint32_t address, const uint3
  * on. */
 template <int ROWS, int COLUMNS, class MASK, bool TURNED>
 static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], const int32_t *row_ints,
-                                                   const int32_t *column_ints, int row, int lane, int keys)
+                                                   const int32_t *column_ints, int row, int lane, int keys,
+                                                   const BurstChosen &chosen)
 {
     int32_t row_value[2][BURST_MAX_TABLES];
     token_values<ROWS, MASK>(row_ints, row, row_value[0]);
     token_values<ROWS, MASK>(row_ints, row + 8, row_value[1]);
     const int32_t row_position[2] = {row_ints[row], row_ints[row + 8]};
+    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, COLUMNS / 16, TURNED>(chosen, row_position[0],
+                                                                                 column_ints);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
         if (TURNED)
@@ -350,6 +353,7 @@ static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], cons
             int32_t value[BURST_MAX_TABLES];
             token_values<COLUMNS, MASK>(column_ints, column0 + e % 2, value);
             const int position = e % 2 ? both.y : both.x, key = TURNED ? row + e / 2 * 8 : column0 + e % 2;
+            set_chosen<MASK>(TURNED ? row_value[e / 2] : value, bits, j / 2);
             const bool keep =
                 (key < keys) &
                 (MASK::ALL ||

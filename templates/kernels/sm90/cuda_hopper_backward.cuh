@@ -156,7 +156,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
         mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
-                                              c.lane, keys);
+                                              c.lane, keys, a.p.lists.chosen);
         if (L::EARLY) /* repeated, so that the mask can use their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     }

@@ -65,7 +65,7 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (entry & 1)
         mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
-                                              c.lane, keys);
+                                              c.lane, keys, a.p.lists.chosen);
     if (CAPPED)
         backward_exp_capped<L::BM>(w, rows);
     else

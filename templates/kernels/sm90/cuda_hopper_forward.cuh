@@ -186,7 +186,8 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<E, L::BN
         const int32_t *const q_ints = (const int32_t *)(shared + L::Q_INTS + c.q.at * L::Q_TOKENS);
         const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
         mask_scores<L::BM, L::BN, MASK, false>(w.s, q_ints, k_ints, c.row, c.lane,
-                                               a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN);
+                                               a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN,
+                                               a.p.lists.chosen);
         __syncwarp();
     }
     warp_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8, c.lane);
