@@ -24,7 +24,8 @@ static void put_pattern_cells(Emit *m, int at);
 static void put_function(Emit *m, const Expr *e);
 static void find_names(Emit *m, const Expr *e);
 
-static const MaskSpelling row_spelling = {.key = "k[j]", .table_q = "(int64_t)t->table[%d][q]",
+static const MaskSpelling row_spelling = {.key = "k[j]",
+                                          .table_q = "(int64_t)t->table[%d][q]",
                                           .table_k = "(int64_t)t->table[%d][k[j]]",
                                           .selected = "t->table[BURST_SELECT_TABLE][k[j] - t->chosen_from]",
                                           .suffix = ""};

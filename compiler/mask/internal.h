@@ -20,7 +20,10 @@ void mask_quote(const char *text, Text *out);
 /* How the exact predicate spells names. one: a function of one q and one k that returns the verdict, instead
  * of a row of keys. table_q, table_k: the value of a table, with %d for its number. selected: whether the key
  * is chosen. suffix: appended to burst_floor_div and the like. */
-typedef struct MaskSpelling { const char *key, *table_q, *table_k, *selected, *suffix; bool one; } MaskSpelling;
+typedef struct MaskSpelling {
+    const char *key, *table_q, *table_k, *selected, *suffix;
+    bool one;
+} MaskSpelling;
 /* Prints the comment, the patterns and plan_mask<i>_tile. */
 void mask_emit_tile(const Program *p, int mask, const char *qualifiers, Text *out);
 /* Prints the body of the exact predicate after "{", and its "}". */

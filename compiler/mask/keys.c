@@ -95,7 +95,7 @@ static bool is_long(const Expr *e, int64_t sequence)
     return (double)kept / (SIDE * SIDE) * (double)sequence >= BURST_LONG_KEYS;
 }
 
-/* ---- tiles of a selection: whole tiles of queries and blocks of keys, so that no predicate is needed ---- */
+/* ---- tiles of a selection: of tiles of queries and blocks of keys, so that no predicate is needed ---- */
 static int selection_keys(const Program *p, const Selection *s, bool backward)
 {
     const BurstTileSizes t = kernels_of(p).tile;

@@ -278,8 +278,8 @@ static inline int64_t burst_select_scratch(int64_t blocks, int64_t top)
     return blocks * (BURST_SIDE_BYTES + 4) + 16 * top;
 }
 
-/* The same on a device (templates/kernels/cuda_select.cuh): sides of all blocks and tiles, a bit for each tile
- * of a rank and block, and the scores of BURST_SELECT_ROWS lists. */
+/* The same on a device (templates/kernels/cuda_select.cuh): sides of all blocks and tiles, a bit for each
+ * tile of a rank and block, and the scores of BURST_SELECT_ROWS lists. */
 enum { BURST_SELECT_ROWS = 512 };
 static inline int64_t burst_select_work(int64_t blocks, int64_t tiles, int64_t own_tiles)
 {

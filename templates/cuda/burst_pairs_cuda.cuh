@@ -125,7 +125,7 @@ static inline BurstBackward plan_heads_of(const BurstBackward &pair, int at, int
 template <class MASK, class PAIR, class ONE>
 static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, const ONE &one)
 {
-    (void)s;
+    (void)s, (void)pairs;
 #ifdef PLAN_SELECTIONS
     if (BurstSelects<MASK>::YES) {
         PAIR some[BURST_MOST_CHUNKS];
@@ -192,8 +192,9 @@ static inline cudaError_t plan_forward_heads(PlanState *s, BurstForward *pair, i
 template <class MASK>
 static inline cudaError_t plan_backward_heads(PlanState *s, BurstBackward *pair, int pairs)
 {
-    return plan_by_lists<MASK>(s, pair, pairs,
-                               [&](BurstBackward *some) { return plan_backward_pairs<MASK>(s, some, pairs); });
+    return plan_by_lists<MASK>(s, pair, pairs, [&](BurstBackward *some) {
+        return plan_backward_pairs<MASK>(s, some, pairs);
+    });
 }
 #endif
 
@@ -288,8 +289,9 @@ template <class... OPEN>
 static inline cudaError_t plan_choose_of(PlanState *s, int mask, const BurstChoose &x, const float *queries,
                                          const float *keys, char *work, int32_t *lists)
 {
-    static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *, const float *,
-                                         char *, int32_t *, cudaStream_t) = {burst_choose_lists<OPEN>...};
+    static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *,
+                                         const float *, char *, int32_t *,
+                                         cudaStream_t) = {burst_choose_lists<OPEN>...};
     return choose[mask](x, plan_choosing(s, s->me), PLAN_HEAD_DIM, queries, keys, work, lists,
                         burst_gpu_compute(s->exec));
 }

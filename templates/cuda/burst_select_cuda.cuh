@@ -42,8 +42,9 @@ static inline int plan_share_units(BurstCtx *c, PlanState *s, int64_t unit, int6
     if (PLAN_GROUP > 1)
         BURST_TRY(plan_share_words(s, own, most, parts));
     for (int r = 0; r < PLAN_GROUP; r++)
-        PLAN_CUDA(burst_choose_place(plan_choosing(s, r), unit, words, PLAN_GROUP > 1 ? parts + r * most : own,
-                                     unit_step, word_step, all, burst_gpu_compute(s->exec)));
+        PLAN_CUDA(burst_choose_place(plan_choosing(s, r), unit, words,
+                                     PLAN_GROUP > 1 ? parts + r * most : own, unit_step, word_step, all,
+                                     burst_gpu_compute(s->exec)));
     return BURST_OK;
 }
 
@@ -68,8 +69,8 @@ static inline int plan_see_chosen(BurstCtx *c, PlanState *s, const BurstChoose *
     const BurstSelection *how = &x->how;
     const int64_t tiles = (PLAN_SEQUENCE + how->queries - 1) / how->queries;
     const BurstChunk *chunk = &s->chunk[s->me];
-    const BurstSelect of = {how, x->q_heads, x->kv_heads, PLAN_HEAD_DIM, PLAN_SEQUENCE, s->table_values,
-                            PLAN_TABLES};
+    const BurstSelect of = {how,           x->q_heads,      x->kv_heads, PLAN_HEAD_DIM,
+                            PLAN_SEQUENCE, s->table_values, PLAN_TABLES};
     int32_t *all = (int32_t *)malloc((size_t)(2 * tiles * words) * sizeof *all), *own = all + tiles * words;
     int wrong = -1;
     if (!all)
@@ -119,15 +120,16 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     BurstChoose x = {*how, PLAN_HEADS, PLAN_KV_HEADS, PLAN_SEQUENCE, {}};
     burst_doing(c, "choosing blocks");
     BURST_TRY(plan_choose_tables(c, s, (int32_t *)(scratch + at.tables), &x));
-    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, PLAN_KV_HEADS, PLAN_HEAD_DIM), PLAN_HEAD_DIM, own,
-                                compute));
+    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, PLAN_KV_HEADS, PLAN_HEAD_DIM), PLAN_HEAD_DIM,
+                                own, compute));
     BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, 1, blocks, keys));
-    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, PLAN_HEADS, PLAN_HEAD_DIM), PLAN_HEAD_DIM, own,
-                                   compute));
+    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, PLAN_HEADS, PLAN_HEAD_DIM), PLAN_HEAD_DIM,
+                                   own, compute));
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
         BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, 1, tiles));
     else
-        PLAN_CUDA(burst_choose_place(mine, how->queries, n.query_words, own, n.query_words, 1, tiles, compute));
+        PLAN_CUDA(
+            burst_choose_place(mine, how->queries, n.query_words, own, n.query_words, 1, tiles, compute));
     PLAN_CUDA(plan_choose(s, mask, x, tiles, keys, scratch + at.work, (int32_t *)own));
     BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, n.list_words, 1, lists));
 #if defined PLAN_CHECKED || defined PLAN_SEE_CHOSEN

@@ -49,7 +49,11 @@ typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList
 /* The blocks of keys that tiles of queries chose, for the heads of a launch: of tile t those of list + t *
  * stride, up to `top` rising numbers, then -1. Tiles and blocks are counted over the sequence. A launch has
  * the tiles from `begin` up to `end`. */
-typedef struct BurstChosen { const int32_t *list; int64_t stride; int top, begin, end; } BurstChosen;
+typedef struct BurstChosen {
+    const int32_t *list;
+    int64_t stride;
+    int top, begin, end;
+} BurstChosen;
 
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other
  * side, of which some part of r (burst_tile_parts) sees something: whether part p sees some of it << (26 + 2
@@ -465,8 +469,8 @@ static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int 
 }
 
 /* Bit g: whether the pairs of a row with columns 16 g to 16 g + 15 are chosen. Sixteen neighbours are in one
- * tile of queries and one block of keys; all of a kernel's tile are if these divide. TURNED: the row is a key.
- * columns: positions, from the first on. */
+ * tile of queries and one block of keys; all of a kernel's tile are if these divide. TURNED: the row is a
+ * key. columns: positions, from the first on. */
 template <class MASK, int ROWS, int COLUMNS, int GROUPS, bool TURNED>
 static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, int row,
                                                        const int32_t *columns)

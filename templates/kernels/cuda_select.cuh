@@ -90,7 +90,8 @@ static __device__ __forceinline__ uint32_t select_rank(float score)
 /* ---- what represents blocks and tiles ---- */
 
 /* out[blocks of the chunk][key heads][width]; a block of threads a key head's block, a thread a column. */
-static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, BurstRows k, int d, float *out)
+static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c,
+                                                BurstRows k, int d, float *out)
 {
     const int at = (int)(blockIdx.x * s.how.block), head = (int)blockIdx.y, column = (int)threadIdx.x,
               n = min((int)s.how.block, c.n - at), begin = c.position[at], end = begin + n,
@@ -109,8 +110,8 @@ static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstCho
 }
 
 /* out[tiles of the chunk][query heads][width]. */
-static __global__ void burst_select_queries_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, BurstRows q, int d,
-                                                   float *out)
+static __global__ void burst_select_queries_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c,
+                                                   BurstRows q, int d, float *out)
 {
     const int at = (int)(blockIdx.x * s.how.queries), head = (int)blockIdx.y, column = (int)threadIdx.x,
               begin = c.position[at], end = begin + min((int)s.how.queries, c.n - at),
@@ -128,8 +129,8 @@ static __global__ void burst_select_queries_kernel(const __grid_constant__ Burst
         to[d] = end < s.sequence ? mean : 0.0f;
 }
 
-/* to[unit of the sequence * unit_step + word * word_step] of each of the chunk's units, which are in the order
- * of its tokens. */
+/* to[unit of the sequence * unit_step + word * word_step] of each of the chunk's units, which are in the
+ * order of its tokens. */
 static __global__ void burst_select_place_kernel(BurstChoosing c, int unit, int words, const uint32_t *from,
                                                  int64_t unit_step, int64_t word_step, uint32_t *to)
 {
@@ -149,7 +150,8 @@ static __global__ void burst_by_position_kernel(int n, const int32_t *position, 
 /* ---- blocks that a tile may choose ---- */
 
 /* side[i]: hull of the i-th run of `unit` positions; a warp each. */
-static __global__ void burst_select_sides_kernel(const __grid_constant__ BurstChoose s, int unit, BurstSide *side)
+static __global__ void burst_select_sides_kernel(const __grid_constant__ BurstChoose s, int unit,
+                                                 BurstSide *side)
 {
     const int number = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32,
               begin = number * unit, end = min(begin + unit, s.sequence);
@@ -190,8 +192,9 @@ static __device__ __forceinline__ bool burst_select_any(const BurstChoose &s, co
 
 /* bits[own tile][words]: bit b % 32 of word b / 32: the tile may choose block b. A warp a word. */
 template <class OPEN>
-static __global__ void burst_select_open_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, const BurstSide *blocks,
-                                                const BurstSide *tiles, int words, uint32_t *bits)
+static __global__ void burst_select_open_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c,
+                                                const BurstSide *blocks, const BurstSide *tiles, int words,
+                                                uint32_t *bits)
 {
     const int64_t number = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     const int lane = (int)threadIdx.x % 32, own = (int)(number / words), word = (int)(number % words),
@@ -290,8 +293,9 @@ static __device__ __forceinline__ void select_scores(const BurstChoose &s, const
             }
             const float *const keys = x.keys + (int64_t)kv * width * x.blocks + b;
             const float score = (begins ? 0.0f : __uint_as_float(row[b])) +
-                                (s.how.key == BURST_SELECT_LIMITS ? select_score<true>(keys, x.blocks, x.d, q, count)
-                                                                  : select_score<false>(keys, x.blocks, x.d, q, count));
+                                (s.how.key == BURST_SELECT_LIMITS
+                                     ? select_score<true>(keys, x.blocks, x.d, q, count)
+                                     : select_score<false>(keys, x.blocks, x.d, q, count));
             row[b] = ends ? select_rank(score) : __float_as_uint(score);
         }
         head += count;
@@ -334,8 +338,8 @@ static __device__ __forceinline__ int select_digit(const int *count, int &rest)
     return digit;
 }
 
-/* The rank of the last of the `top` best, and how many of equal rank are among these: by digits of eight bits,
- * the highest first. */
+/* The rank of the last of the `top` best, and how many of equal rank are among these: by digits of eight
+ * bits, the highest first. */
 static __device__ __forceinline__ void select_last(const uint32_t *row, int blocks, int top, uint32_t &last,
                                                    int &equal)
 {
@@ -457,8 +461,10 @@ static BURST_MAYBE_UNUSED cudaError_t burst_choose_place(BurstChoosing c, int64_
 {
     const int64_t all = burst_select_units(c.n, unit) * words;
     if (all)
-        burst_select_place_kernel<<<(unsigned)((all + 255) / 256), 256, 0, stream>>>(
-            c, (int)unit, (int)words, (const uint32_t *)from, unit_step, word_step, (uint32_t *)to);
+        burst_select_place_kernel<<<(unsigned)((all + 255) / 256), 256, 0, stream>>>(c, (int)unit, (int)words,
+                                                                                     (const uint32_t *)from,
+                                                                                     unit_step, word_step,
+                                                                                     (uint32_t *)to);
     return cudaGetLastError();
 }
 
@@ -478,10 +484,12 @@ static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int
         return cudaSuccess;
     burst_select_sides_kernel<<<(blocks + 3) / 4, 128, 0, stream>>>(s, (int)s.how.block, of_blocks);
     burst_select_sides_kernel<<<(tiles + 3) / 4, 128, 0, stream>>>(s, (int)s.how.queries, of_tiles);
-    burst_select_open_kernel<OPEN><<<(unsigned)(((int64_t)own * words + 3) / 4), 128, 0, stream>>>(
-        s, c, of_blocks, of_tiles, words, open);
-    burst_select_lists_kernel<<<all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS, BURST_SELECT_THREADS,
-                                (size_t)d * BURST_SELECT_HEADS_AT_ONCE * sizeof(float), stream>>>(s, c, x);
+    burst_select_open_kernel<OPEN>
+        <<<(unsigned)(((int64_t)own * words + 3) / 4), 128, 0, stream>>>(s, c, of_blocks, of_tiles, words,
+                                                                         open);
+    const int rows_used = all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS;
+    const size_t bytes = (size_t)d * BURST_SELECT_HEADS_AT_ONCE * sizeof(float);
+    burst_select_lists_kernel<<<rows_used, BURST_SELECT_THREADS, bytes, stream>>>(s, c, x);
     return cudaGetLastError();
 }
 

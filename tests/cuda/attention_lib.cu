@@ -58,8 +58,9 @@ int test_setup(int mask)
 
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
-/* lists: with what a selection chose. memory: burst_lists_ints ints, with turns of q_heads heads where PLAN_DETERMINISTIC; sides: one per tile
- * of all chunks. home > 0: in two parts, lists[1] those of the second. */
+/* lists: with what a selection chose. memory: burst_lists_ints ints, with turns of q_heads heads where
+ * PLAN_DETERMINISTIC; sides: one per tile of all chunks. home > 0: in two parts, lists[1] those of the
+ * second. */
 int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward,
                int home, void *sides, int32_t *memory, BurstTileLists *lists, cudaStream_t stream)
 {
@@ -88,8 +89,8 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
 
 #ifdef TEST_OPEN /* with selections */
 /* What represents blocks or, of `queries`, tiles of a chunk: own, and placed in the sequence in `all`. */
-int test_represent(const BurstChoose *s, const BurstChoosing *c, const BurstRows *rows, int queries, float *own,
-                   float *all, cudaStream_t stream)
+int test_represent(const BurstChoose *s, const BurstChoosing *c, const BurstRows *rows, int queries,
+                   float *own, float *all, cudaStream_t stream)
 {
     const int64_t words = queries ? s->q_heads * burst_select_query_width(s->how.query, HEAD_DIM)
                                   : s->kv_heads * burst_select_width(s->how.key, HEAD_DIM),
@@ -97,8 +98,8 @@ int test_represent(const BurstChoose *s, const BurstChoosing *c, const BurstRows
     const cudaError_t e = queries ? burst_choose_queries(*s, *c, *rows, HEAD_DIM, own, stream)
                                   : burst_choose_keys(*s, *c, *rows, HEAD_DIM, own, stream);
     return e ? e
-             : burst_choose_place(*c, queries ? s->how.queries : s->how.block, words, own, queries ? words : 1,
-                                  queries ? 1 : blocks, all, stream);
+             : burst_choose_place(*c, queries ? s->how.queries : s->how.block, words, own,
+                                  queries ? words : 1, queries ? 1 : blocks, all, stream);
 }
 
 int64_t test_choose_work(int64_t blocks, int64_t tiles) { return burst_select_work(blocks, tiles, tiles); }
@@ -108,8 +109,9 @@ int test_choose(int selection, const BurstChoose *s, const BurstChoosing *c, con
                 const float *keys, char *work, int32_t *lists, cudaStream_t stream)
 {
 #define CHOOSE(i) burst_choose_lists<PlanMask##i>,
-    static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *, const float *,
-                                         char *, int32_t *, cudaStream_t) = {TEST_OPEN(CHOOSE)};
+    static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *,
+                                         const float *, char *, int32_t *,
+                                         cudaStream_t) = {TEST_OPEN(CHOOSE)};
     return choose[selection](*s, *c, HEAD_DIM, queries, keys, work, lists, stream);
 }
 #endif

@@ -1,6 +1,6 @@
 /* emit_masks.c: emit_masks CLUSTER.topo MASKS.burst STOCK writes to standard output what mask_emit_cuda
- * makes of each layer's mask, and TEST_MASKS, a list of their numbers; of selections also what they may choose
- * among, and TEST_OPEN, a list of these numbers.
+ * makes of each layer's mask, and TEST_MASKS, a list of their numbers; of selections also what they may
+ * choose among, and TEST_OPEN, a list of these numbers.
  */
 #include "tools/tools.h"
 

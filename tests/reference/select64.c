@@ -114,7 +114,8 @@ uint8_t *select64(const Attention64 *a)
             if (a->mask.lists)
                 take(a, h / each, t, a->heads / each, chosen + (h * tiles + t) * blocks);
             else
-                choose(a, h / each * each, h / each * each + each, t, blocks, chosen + (h * tiles + t) * blocks);
+                choose(a, h / each * each, h / each * each + each, t, blocks,
+                       chosen + (h * tiles + t) * blocks);
     return chosen;
 }
 

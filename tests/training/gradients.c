@@ -10,9 +10,8 @@
  * there twice at most: they are off by that, and by no less. --small: shapes so small that whole gradients
  * nearly cancel, and are off by what the values above them round: one below a hundredth of the gradient of
  * all weights is judged against that hundredth.
- * A main that is linked with records of a program's choices of experts (programs/choices.cu), or of the lists of
- * its selections (programs/lists.c), gives them to
- * the oracle, and asks that nearly all are its own.
+ * A main that is linked with records of a program's choices of experts (programs/choices.cu), or of the lists
+ * of its selections (programs/lists.c), gives them to the oracle, and asks that nearly all are its own.
  * --documents: lengths of the first documents; what is left is another. Else they have random lengths.
  * --spoil tells the oracle that every sequence has one ignored label fewer: it must fail.
  */
@@ -35,7 +34,7 @@ static const double scan_tolerance = 1e-4;
 static const double agreement = 0.99;
 /* Where a program's choices were recorded: [turns][layers][tokens][top], of one rank. */
 __attribute__((weak)) const int32_t *recorded_choices(int64_t *count);
-/* Where lists of selections were recorded: [turns][layers with a selection][tiles][lists][top], of any rank. */
+/* Where lists of selections were recorded: [turns][layers with a selection][tiles][lists][top]. */
 __attribute__((weak)) const int32_t *recorded_lists(int64_t *count);
 /* Of two scores of experts: what rounding of fp32 may put in another order. */
 static const double close = 2e-6;

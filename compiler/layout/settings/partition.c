@@ -143,25 +143,19 @@ static const char *idle(Arena *a, const Program *p, const Choice *c)
     return c->ranks == 1 && p->layout.partition.value != PART_CONTIGUOUS ? idle_on_one_rank : NULL;
 }
 
-/* A device's kernels look up 16 tokens of a tile together. The pieces of a rank's keys, and the tokens of the
- * next of the ranks that share heads, must begin with a tile that chooses. */
-static const char *device_tiles_why_not(Arena *a, const Program *p, const Choice *c, const Partition *part,
-                                        int64_t unit)
+/* A device's kernels look up 16 tokens of a tile together, so each piece of a rank's keys begins with a whole
+ * tile. */
+static const char *pieces_why_not(Arena *a, const Program *p, const Choice *c, const Partition *part,
+                                  int64_t unit)
 {
     const int pieces = choice_pieces(c);
-    if (!p->target->device_memory)
-        return NULL;
-    if (choice_exchanges(c) && p->sequence % unit)
-        return arena_printf(a,
-                            "on GPUs a selection of ranks that share heads needs a sequence of whole tiles of "
-                            "%lld tokens; use `heads 1`, or a multiple of %lld tokens",
-                            (long long)unit, (long long)unit);
-    for (int r = 0; r < part->ranks && pieces > 1; r++)
+    for (int r = 0; r < part->ranks && p->target->device_memory && pieces > 1; r++)
         if (part->of[r].tokens % (unit * pieces))
-            return arena_printf(a,
-                                "on GPUs a selection needs whole tiles of %lld tokens in each of the %d pieces of "
-                                "a rank's keys; use a schedule without `pieces`, or a multiple of %lld tokens a rank",
-                                (long long)unit, pieces, (long long)unit * pieces);
+            return arena_printf(
+                a,
+                "on GPUs a selection needs whole tiles of %lld tokens in each of the %d pieces of a rank's "
+                "keys; use a schedule without `pieces`, or a multiple of %lld tokens a rank",
+                (long long)unit, pieces, (long long)unit * pieces);
     return NULL;
 }
 
@@ -176,7 +170,7 @@ static const char *tiles_why_not(Arena *a, const Program *p, const Choice *c)
     const int64_t unit = selection_unit(p);
     const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
     if (partition_has_whole(part, unit))
-        return device_tiles_why_not(a, p, c, part, unit);
+        return pieces_why_not(a, p, c, part, unit);
     const int64_t ranks = c->ranks * (c->partition == PART_ZIGZAG ? 2 : 1);
     if (c->partition == PART_BLOCKS)
         return arena_printf(
