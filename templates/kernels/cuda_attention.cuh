@@ -468,11 +468,11 @@ static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int 
     return lo < chosen.top && __ldg(list + lo) == block;
 }
 
-/* Bit g: whether the pairs of a row with columns 16 g to 16 g + 15 are chosen. Sixteen neighbours are in one
- * tile of queries and one block of keys; all of a kernel's tile are if these divide. TURNED: the row is a
- * key. columns: positions, from the first on. */
-template <class MASK, int ROWS, int COLUMNS, int GROUPS, bool TURNED>
-static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, int row,
+/* Bit r * GROUPS + g: whether the pairs of row 16 r with columns 16 g to 16 g + 15 are chosen. Sixteen neighbours
+ * are in one tile of queries and one block of keys; all of a kernel's tile are if these divide. TURNED: rows are
+ * keys. rows, columns: positions, from the first on. */
+template <class MASK, int ROWS, int COLUMNS, int B, int GROUPS, bool TURNED>
+static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, const int32_t *rows,
                                                        const int32_t *columns)
 {
     using S = BurstSelects<MASK>;
@@ -480,11 +480,10 @@ static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen
     constexpr bool WHOLE = ROW % ROWS == 0 && COLUMN % COLUMNS == 0;
     uint32_t bits = 0;
     if constexpr (S::YES) {
-        const int own = row / ROW;
 #pragma unroll 1
-        for (int g = 0; g < (WHOLE ? 1 : GROUPS); g++) {
-            const int at = columns[g * 16] / COLUMN;
-            bits |= (uint32_t)chosen_has(chosen, TURNED ? at : own, TURNED ? own : at) << g;
+        for (int i = 0; i < (WHOLE ? 1 : B * GROUPS); i++) {
+            const int own = rows[i / GROUPS * 16] / ROW, at = columns[i % GROUPS * 16] / COLUMN;
+            bits |= (uint32_t)chosen_has(chosen, TURNED ? at : own, TURNED ? own : at) << i;
         }
         bits = WHOLE ? 0 - bits : bits;
     }
@@ -508,15 +507,11 @@ static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const in
                                                    int lane, int keys, const BurstChosen &chosen)
 {
     int32_t row_position[2 * B];
-    uint32_t bits = 0;
+    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, B, N / 2, TURNED>(chosen, row_ints + row0 + lane / 4,
+                                                                             column_ints + column0);
 #pragma unroll
     for (int i = 0; i < 2 * B; i++)
         row_position[i] = row_ints[row0 + i * 8 + lane / 4];
-#pragma unroll
-    for (int i = 0; i < B; i++)
-        bits |= chosen_bits<MASK, ROWS, COLUMNS, N / 2, TURNED>(chosen, row_position[2 * i],
-                                                                column_ints + column0)
-                << (i * (N / 2));
 #pragma unroll
     for (int c = 0; c < N; c++) {
         if (!TURNED)

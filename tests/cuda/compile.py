@@ -27,6 +27,8 @@ if not hopper:
     MASKS = MASKS_80
 if variant:
     MASKS = {1: 0, 6: 0}
+if variant[:1] == ["select"]: # select.burst's; of blocks that its tiles do not divide, one register too many backward
+    MASKS = {0: 0, 1: 8, 2: 8, 3: 8, 4: 8} if (arch, head_dim) == ("80", "128") else dict.fromkeys(range(5), 0)
 if hopper and head_dim == "192" and "VALUE_DIM=128" in variant:
     MASKS = {1: 0} # without tables: compiler/ir/kernels.c
 every = os.environ.get("BURST_TEST_ALL") == "1"
@@ -48,6 +50,9 @@ for kernel, d, mask, e, stack, spilled, registers in sorted(report):
     limit = MASKS[int(mask)]
     bad |= int(spilled) > limit or int(stack) > limit
     print(f"sm_{arch} {kernel} d{d} v{e} mask {mask}: {registers} registers, {spilled} bytes spilled, stack of {stack} (limit {limit})")
+for kernel, spilled in re.findall(r"entry function '_Z\d+(burst_(?:select|by)\w+)'.*\n.*\n.*, (\d+) bytes spill stores", shown.stdout):
+    print(f"sm_{arch} {kernel}: {spilled} bytes spilled")
+    bad |= int(spilled) > 0
 for line in re.findall(f"^.*(?:{SLOW}).*$", shown.stdout, re.M):
     print(line)
     bad = True

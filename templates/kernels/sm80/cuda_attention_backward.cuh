@@ -481,6 +481,8 @@ static __global__ void __launch_bounds__(256, 1) burst_backward_kernel(const Bur
         if (++i == count)
             i = 0, head++;
         backward_forget<D>(w, dq_row, dq_column);
+        if (BurstSelects<MASK>::YES) /* the search in a list needs registers */
+            forget(w.keys);
         copies_wait<0>();
         __syncthreads(); /* this stage has arrived; the other, P and dS are no longer read */
         if (head < head_end) {

@@ -340,8 +340,8 @@ static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], cons
     token_values<ROWS, MASK>(row_ints, row, row_value[0]);
     token_values<ROWS, MASK>(row_ints, row + 8, row_value[1]);
     const int32_t row_position[2] = {row_ints[row], row_ints[row + 8]};
-    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, COLUMNS / 16, TURNED>(chosen, row_position[0],
-                                                                                 column_ints);
+    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, 1, COLUMNS / 16, TURNED>(chosen, row_ints + row,
+                                                                                    column_ints);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
         if (TURNED)
