@@ -468,9 +468,9 @@ static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int 
     return lo < chosen.top && __ldg(list + lo) == block;
 }
 
-/* Bit r * GROUPS + g: whether the pairs of row 16 r with columns 16 g to 16 g + 15 are chosen. Sixteen neighbours
- * are in one tile of queries and one block of keys; all of a kernel's tile are if these divide. TURNED: rows are
- * keys. rows, columns: positions, from the first on. */
+/* Bit r * GROUPS + g: whether the pairs of row 16 r with columns 16 g to 16 g + 15 are chosen. Sixteen
+ * neighbours are in one tile of queries and one block of keys; all of a kernel's tile are if these divide.
+ * TURNED: rows are keys. rows, columns: positions, from the first on. */
 template <class MASK, int ROWS, int COLUMNS, int B, int GROUPS, bool TURNED>
 static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, const int32_t *rows,
                                                        const int32_t *columns)
@@ -507,7 +507,8 @@ static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const in
                                                    int lane, int keys, const BurstChosen &chosen)
 {
     int32_t row_position[2 * B];
-    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, B, N / 2, TURNED>(chosen, row_ints + row0 + lane / 4,
+    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, B, N / 2, TURNED>(chosen,
+                                                                             row_ints + row0 + lane / 4,
                                                                              column_ints + column0);
 #pragma unroll
     for (int i = 0; i < 2 * B; i++)

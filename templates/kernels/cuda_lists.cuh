@@ -290,7 +290,7 @@ static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int ot
                  orders = (size_t)parts * (size_t)own_tiles * (sizeof(BurstTileList) / 4);
     int32_t *const count = memory + orders, *const list = count + own_tiles;
     int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 * parts : NULL;
-    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory,    count, list,
+    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory,     count, list,
                         taken,     turn,        turns ? turn + pairs : NULL, {}};
     return l;
 }

@@ -37,7 +37,7 @@ class Over:
                 self.parts.append((ring, backward, slice(q, q + each), slice(k, k + kv)))
         tq, tk = ([-(-n // ring.tiles[2 * b + side]) for b in (0, 1)] for side in (0, 1))
         self.memory = torch.zeros(max((tk if b else tq)[b] * ((tq if b else tk)[b] + 9) + 8 for b in (0, 1)), dtype=torch.int32, device="cuda")
-        self.sides = torch.empty(48 * 4 * (max(tq) + max(tk)), dtype=torch.uint8, device="cuda")
+        self.sides = torch.empty(48 * 8 * (max(tq) + max(tk)), dtype=torch.uint8, device="cuda")
         self.tiles = {0: 0, 1: 0}
 
     def lists(self, ring, backward):
