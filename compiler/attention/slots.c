@@ -316,8 +316,11 @@ void print_schedule(const Schedule *s, Text *out)
         text_printf(out, " %s", choice_travel_name(s->choice));
     for (int i = 0; i < s->choice->coords; i++)
         text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
-    text_printf(out, " rank%s, %d operation%s a rank%s\n", plural(s->choice->ranks), s->trace.n,
+    text_printf(out, " rank%s, %d operation%s a rank%s", plural(s->choice->ranks), s->trace.n,
                 plural(s->trace.n), s->at_once ? ", computing at once when all keys are there" : "");
+    if (s->choice->head_pieces > 1)
+        text_printf(out, ", query heads in %d pieces", s->choice->head_pieces);
+    text_add(out, "\n");
     for (int p = 0; p < s->pools; p++)
         text_printf(out, "pool %s: %s, %d slot%s\n", s->pool[p].name, tensor_name(s->pool[p].tensor),
                     s->pool[p].slots, plural(s->pool[p].slots));
