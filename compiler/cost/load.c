@@ -367,6 +367,19 @@ static void join_launches(Loader *l)
     }
 }
 
+/* Rows with any live tile: at most those of the runs that have some. Only for few ranks, whose runs are found
+ * anyway where chunks travel in ranges. */
+static void bound_rows(const Loader *l, int q, int k, AttentionWork *w)
+{
+    enum { FEW = 8 };
+    const int side = l->backward ? BURST_OF_KEYS : BURST_OF_QUERIES;
+    const int64_t tokens = tokens_of(l, l->backward ? T_KV : T_Q, l->backward ? k : q);
+    if (l->shares == 1 && l->in->schedule->choice->ranks <= FEW)
+        w->rows = fmin(w->rows,
+                       (double)burst_ranges_tokens(pair_tiles_of(l->counts, q, k, 1 << side).side[side],
+                                                   tokens));
+}
+
 /* tiles NULL: chunks travel whole. */
 static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
 {
@@ -375,9 +388,11 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
     for (int r = 0; r < l->in->ranks; r++) {
         int me = l->in->rank[r], q = rel_add(c, me, i->chunk[0]), k = rel_add(c, me, i->chunk[1]);
         const PairWork w = work_of(l, q, k);
-        const AttentionWork tiles = attention_work_of(l->tile_sides, l->backward, w, tokens_of(l, T_Q, q),
-                                                      tokens_of(l, T_KV, k));
+        AttentionWork tiles = attention_work_of(l->tile_sides, l->backward, w, tokens_of(l, T_Q, q),
+                                                tokens_of(l, T_KV, k));
         seconds[r] = 0;
+        if (w.cover != COVER_EMPTY)
+            bound_rows(l, q, k, &tiles);
         if (w.cover != COVER_EMPTY)
             seconds[r] = l->at_once ? add_at_once(l, r, i, tiles) : compute_seconds(l, r, tiles);
         if (l->launches && seconds[r] > 0)
