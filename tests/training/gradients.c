@@ -27,9 +27,13 @@ extern const BurstPlan burst_plan;
 
 enum { TURNS = 2 }; /* sequences a data group: gradients are added up */
 static const double tolerance[] = {1e-5, 3e-2}; /* on the host, on GPUs */
-/* On the host, of models with scans: half a unit in the last place of fp32 in the weights alone changes
- * gradients of four such layers by 1e-5 to 1.7e-4 in float64. */
-static const double scan_tolerance = 1e-4;
+/* The same of models with scans. On the host half a unit in the last place of fp32 in the weights alone
+ * changes gradients of four such layers by 1e-5 to 1.7e-4 in float64. On GPUs torch's bf16 alone misses some,
+ * a few numbers that are sums over tokens which nearly cancel, by 3.7e-2 with the delta rule and by 1.06e-1
+ * without it (programs/recurrent_noise.py). */
+static const double scan_tolerance = 1e-4,
+                    device_scan_tolerance[] = {
+                        [BURST_SCAN_READ_NONE] = 1.1e-1, [BURST_SCAN_READ_KEY] = 4.7e-2};
 /* Of choices that the oracle is given, those that are its own too, at least. */
 static const double agreement = 0.99;
 /* Where a program's choices were recorded: [turns][layers][tokens][top], of one rank. */
@@ -262,7 +266,9 @@ static double relative(const double *is, const double *should, int64_t n, double
 
 static double tolerance_of(const BurstPlan *p)
 {
-    return p->layer.scan && !p->on_gpu ? scan_tolerance : tolerance[p->on_gpu];
+    if (!p->layer.scan)
+        return tolerance[p->on_gpu];
+    return p->on_gpu ? device_scan_tolerance[p->scan.read] : scan_tolerance;
 }
 
 static int judge(const Whole *x, const Options *o, double sent, double loss, double right_loss,
