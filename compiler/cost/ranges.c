@@ -51,11 +51,26 @@ static bool are_faster(const Draft *d, const AttentionLoads *l)
     return faster;
 }
 
+/* The same for a drawn batch: a plan's documents may have any length, so that it knows of no ranges. On few
+ * ranks alone, as each layout is simulated once more. */
+static bool are_faster_drawn(const Draft *d)
+{
+    enum { FEW = 8 };
+    if (!mask_draws(d->program) || d->choice.ranks > FEW)
+        return false;
+    Arena *a = arena_new();
+    const Draft drawn = cost_drawn(a, d, 0);
+    const AttentionLoads l = cost_loads(a, &drawn);
+    const bool faster = are_faster(&drawn, &l);
+    arena_free(a);
+    return faster;
+}
+
 static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
 {
     AttentionLoads *l = NEW(a, AttentionLoads);
     *l = cost_loads(a, d);
-    const bool wanted = are_faster(d, l);
+    const bool wanted = are_faster(d, l) || are_faster_drawn(d);
     if (!wanted)
         loads_make_whole(d, l);
     if (found)

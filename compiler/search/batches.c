@@ -7,9 +7,13 @@
 
 #include <math.h>
 
-/* Candidates compared per partition; typical batches; slowdown over these up to which all are compared. */
-enum { COMPARED = 2, TYPICAL = 4 };
+/* Typical batches; slowdown over these up to which all are compared. Candidates compared per partition: on
+ * few GPUs more, as drawn batches take little time there, and schedules differ less by plan than by batches.
+ */
+enum { TYPICAL = 4, FEW_GPUS = 8, COMPARED_FEW = 5 };
 static const double near_best = 1.05;
+
+static int compared(const Searcher *s) { return s->program->cluster.world <= FEW_GPUS ? COMPARED_FEW : 2; }
 
 static bool same_form(const Choice *x, const Choice *y)
 {
@@ -50,20 +54,21 @@ void search_add_form(Searcher *s, const Candidate *x)
 
 double search_to_be_compared(const Searcher *s, const Choice *c)
 {
-    double faster[COMPARED], most = INFINITY; /* faster: of the partition, rising */
-    for (int i = 0; i < COMPARED; i++)
+    const int n = compared(s);
+    double faster[COMPARED_FEW], most = INFINITY; /* faster: of the partition, rising */
+    for (int i = 0; i < n; i++)
         faster[i] = INFINITY;
     for (int i = 0; i < s->tried.forms.n; i++) {
         const Form *f = &s->tried.forms.at[i];
         if (same_form(&f->choice, c))
             most = f->step;
-        for (int k = same_partition(&f->choice, c) ? COMPARED - 1 : -1; k >= 0 && f->step < faster[k]; k--) {
-            if (k < COMPARED - 1)
+        for (int k = same_partition(&f->choice, c) ? n - 1 : -1; k >= 0 && f->step < faster[k]; k--) {
+            if (k < n - 1)
                 faster[k + 1] = faster[k];
             faster[k] = f->step;
         }
     }
-    return fmin(most, faster[COMPARED - 1]);
+    return fmin(most, faster[n - 1]);
 }
 
 /* Whether enough candidates of its partition are faster by the plan, or as fast and found before. */
@@ -77,7 +82,7 @@ static bool enough_before(const Searcher *s, int n)
                   (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)) &&
                   is_fastest(s, i);
     }
-    return before >= COMPARED;
+    return before >= compared(s);
 }
 
 static bool knows(const CostBatches *b, const int *batch, int n)
