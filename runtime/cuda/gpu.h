@@ -72,6 +72,7 @@ struct BurstGpu {
     int rank, world, channels, device;
     /* ranks may share a device; another rank with the same NCCL_HOSTID has this rank's device */
     bool may_share, twice;
+    bool overlaps;         /* kernels may begin while the one before them ends (sm_90) */
     uint64_t host;         /* hash of NCCL_HOSTID at the start */
     cudaStream_t compute, weights, copies, downloads, tensor, *channel;
     void *staged;          /* pinned host memory for staged values */
@@ -107,6 +108,7 @@ struct BurstGpu {
     int marks;           /* of the call; each has an element of `event` */
     Lane *lane;          /* [channels + 1] */
     BurstMark *waits;    /* [to come, done][channels + 1][channels + 1] */
+    cudaGraphExec_t graph; /* recorded launches; NULL: none */
     BurstMark order;   /* orders compute and weights, for the optimizer */
     float **tables;    /* device tables of the weights */
     size_t taken[GPU_TAKEN]; /* device memory measured during opening */
@@ -142,6 +144,26 @@ static inline int gpu_launched(BurstGpu *g, const char *kernel)
 {
     cudaError_t e = cudaGetLastError();
     return e == cudaSuccess ? BURST_OK : gpu_cuda_failed(g, e, kernel);
+}
+/* Launches a kernel on the compute stream; few: it begins while the one before it ends, if the device can do
+ * that (vec.cuh), which saves a large part of short kernels' time. */
+enum { GPU_FEW_TOKENS = 64 };
+template <typename... P, typename... A>
+static inline int gpu_launch(BurstGpu *g, bool few, void (*kernel)(P...), dim3 grid, int threads,
+                             size_t shared, A... arguments)
+{
+    cudaLaunchAttribute overlapped = {};
+    overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlapped.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = grid;
+    launch.blockDim = dim3((unsigned)threads);
+    launch.dynamicSmemBytes = shared;
+    launch.stream = g->compute;
+    launch.attrs = &overlapped;
+    launch.numAttrs = few && g->overlaps;
+    CUDA_TRY(g, cudaLaunchKernelEx(&launch, kernel, static_cast<P>(arguments)...));
+    return BURST_OK;
 }
 /* Kernels move 16 bytes at a time: width (elements of a row) must be a multiple of 8, and all addresses
  * (or-ed) multiples of 16 bytes. */

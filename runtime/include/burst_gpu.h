@@ -46,6 +46,16 @@ cudaStream_t burst_gpu_tensor(BurstGpu *g); /* communication among tensor ranks 
  * operation */
 int burst_gpu_sync(BurstGpu *g);
 
+/* ---- a recorded sequence of launches (CUDA graph), one at a time ---- */
+/* From begin to end what is queued on the compute stream is recorded in place of running; only what is the
+ * same each time may be. begin: *records is false, and nothing is recorded, if parts are traced or shown.
+ * drop: there is none from here on. */
+int burst_gpu_graph_begin(BurstGpu *g, bool *records);
+int burst_gpu_graph_end(BurstGpu *g);
+int burst_gpu_graph_run(BurstGpu *g);
+bool burst_gpu_graph_there(const BurstGpu *g);
+int burst_gpu_graph_drop(BurstGpu *g);
+
 /* ---- order between streams ---- */
 /* A mark records a position in a stream: all that was queued before it. A zeroed mark was never set; waiting
  * for it returns at once. Its event is created when it is first set. */

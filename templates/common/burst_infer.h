@@ -4,6 +4,7 @@
 
 /* Defined in burst_infer_host.h or burst_infer_cuda.cuh. */
 static int plan_infer_begin(BurstCtx *c, PlanState *s); /* the sequence's tokens and positions are known */
+static int plan_infer_run(BurstCtx *c, PlanState *s);   /* the list of operations */
 static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next); /* waits; the token that was found */
 static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits); /* in the host's memory */
 static void plan_infer_one(PlanState *s); /* from here on the sequence is one token */
@@ -47,7 +48,7 @@ static inline int plan_run_infer(BurstCtx *c, PlanState *s, int32_t *next)
 {
     int32_t found = 0;
     BURST_TRY(plan_infer_begin(c, s));
-    BURST_TRY(plan_sequence(c, s));
+    BURST_TRY(plan_infer_run(c, s));
     s->sequence = 1; /* weights are there from now on */
     BURST_TRY(plan_infer_end(c, s, &found));
     double value = s->infer.last < 0 ? 0 : found;

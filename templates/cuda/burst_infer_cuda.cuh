@@ -31,6 +31,39 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
                             s->buffer.device_token);
 }
 
+#if PLAN_WORLD == 1
+/* Launches of a further token are the same for all prompts of a length: recorded for the second one, since
+ * for the first products are planned, and then launched at once. */
+static int plan_recorded_length = -1;
+
+static int plan_record(BurstCtx *c, PlanState *s, bool *records)
+{
+    const bool planned = plan_recorded_length == plan_length;
+    plan_recorded_length = plan_length;
+    *records = false;
+    if (!planned)
+        return burst_gpu_graph_drop(s->exec);
+    if (!burst_gpu_graph_there(s->exec))
+        BURST_TRY(burst_gpu_graph_begin(s->exec, records));
+    if (!*records)
+        return BURST_OK;
+    BURST_TRY(plan_sequence(c, s));
+    return burst_gpu_graph_end(s->exec);
+}
+
+static int plan_infer_run(BurstCtx *c, PlanState *s)
+{
+    bool records = false;
+    if (s->infer.decodes)
+        BURST_TRY(plan_record(c, s, &records));
+    if (s->infer.decodes && burst_gpu_graph_there(s->exec))
+        return burst_gpu_graph_run(s->exec);
+    return plan_sequence(c, s);
+}
+#else
+static int plan_infer_run(BurstCtx *c, PlanState *s) { return plan_sequence(c, s); }
+#endif
+
 static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next)
 {
     (void)c;
@@ -71,10 +104,8 @@ static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf1
     f->v = cache_v;
     f->parts = (float *)(void *)parts;
     if (f->decodes) {
-        burst_keep_row_kernel<<<1, 256, 0, stream>>>((const BurstRunning *)(void *)s->buffer.device_running,
-                                                     PLAN_GROUP, s->me, (int)plan_reach[mask], K, V, k, v,
-                                                     cache_k, cache_v);
-        PLAN_CUDA(cudaGetLastError());
+        PLAN_CUDA(burst_keep_row((const BurstRunning *)(void *)s->buffer.device_running, PLAN_GROUP, s->me,
+                                 (int)plan_reach[mask], K, V, k, v, cache_k, cache_v, stream));
         return BURST_OK;
     }
     plan_find_kept(f, mask);
@@ -115,15 +146,13 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     PLAN_CUDA(plan_launch_decode(s, mask, &d));
 #if PLAN_GROUP > 1
     float *own = f->parts + (int64_t)PLAN_SPLITS * PLAN_PART_WORDS, *all = own + PLAN_PART_WORDS;
-    burst_merge_parts_kernel<DIM, PLAN_SPLITS><<<HEADS, DIM, 0, stream>>>(HEADS, f->parts, own, NULL, NULL);
-    PLAN_CUDA(cudaGetLastError());
+    PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, own, NULL, NULL, stream)));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
     BURST_TRY(plan_gather_parts(s, own, all));
-    burst_merge_parts_kernel<DIM, PLAN_GROUP><<<HEADS, DIM, 0, stream>>>(HEADS, all, NULL, o, lse);
+    PLAN_CUDA((burst_merge_parts<DIM, PLAN_GROUP>(HEADS, all, NULL, o, lse, stream)));
 #else
-    burst_merge_parts_kernel<DIM, PLAN_SPLITS><<<HEADS, DIM, 0, stream>>>(HEADS, f->parts, NULL, o, lse);
+    PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, NULL, o, lse, stream)));
 #endif
-    PLAN_CUDA(cudaGetLastError());
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }
 

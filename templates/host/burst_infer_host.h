@@ -22,6 +22,8 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
     return BURST_OK;
 }
 
+static int plan_infer_run(BurstCtx *c, PlanState *s) { return plan_sequence(c, s); }
+
 static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next)
 {
     (void)c;

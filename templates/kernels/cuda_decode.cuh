@@ -30,6 +30,32 @@ typedef struct BurstDecode {
 
 namespace burst {
 
+/* On sm_90 a launch of decode_launch begins while the kernel before it ends: it lets the next one begin, and
+ * waits before it reads what that one wrote. */
+static __device__ __forceinline__ void decode_turn(void)
+{
+#if BURST_FORM == 90
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+template <typename... P, typename... A>
+static inline cudaError_t decode_launch(void (*kernel)(P...), dim3 grid, int threads, cudaStream_t stream,
+                                        A... arguments)
+{
+    cudaLaunchAttribute overlapped = {};
+    overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlapped.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t launch = {};
+    launch.gridDim = grid;
+    launch.blockDim = dim3((unsigned)threads);
+    launch.stream = stream;
+    launch.attrs = &overlapped;
+    launch.numAttrs = BURST_FORM == 90;
+    return cudaLaunchKernelEx(&launch, kernel, static_cast<P>(arguments)...);
+}
+
 enum { DECODE_WARPS = 4, DECODE_KEYS = 16 };
 
 /* Of burst_kernels.h, for kernels. A block has so many heads of a key head; keys from one tile of a warp to
@@ -347,6 +373,7 @@ static __global__ void __launch_bounds__(32 * DECODE_WARPS) burst_decode_kernel(
     const int kv = blockIdx.y / S::GROUPS, head = kv * S::SHARED + blockIdx.y % S::GROUPS * S::ROWS,
               left = (kv + 1) * S::SHARED - head, count = left < S::ROWS ? left : S::ROWS,
               lane = threadIdx.x % 32;
+    decode_turn();
     const BurstRunning running = *d.running;
     const int kept = decode_kept(running, d.reach), rows = kept + (running.more + d.ranks - d.rank) / d.ranks;
     Decode<D, E, S::ROWS, MASK> w;
@@ -370,9 +397,8 @@ static inline cudaError_t burst_decode(const BurstDecode *d, cudaStream_t stream
 {
     const dim3 grid((unsigned)burst_decode_splits(HEADS, KV_HEADS),
                     (unsigned)burst_decode_groups(HEADS, KV_HEADS));
-    burst::burst_decode_kernel<D, E, HEADS, KV_HEADS, MASK>
-        <<<grid, 32 * burst::DECODE_WARPS, 0, stream>>>(*d);
-    return cudaGetLastError();
+    return burst::decode_launch(burst::burst_decode_kernel<D, E, HEADS, KV_HEADS, MASK>, grid,
+                                32 * burst::DECODE_WARPS, stream, *d);
 }
 
 /* Merges COUNT parts of a head, a block of E threads each: as a part, or as the output and its log-sum-exp.
@@ -387,6 +413,7 @@ static __global__ void burst_merge_parts_kernel(int heads, const float *parts, f
     const int64_t next = (int64_t)heads * ROW;
     const float *at = parts + head * ROW;
     float top = -CUDART_INF_F, sum = 0, x = 0;
+    burst::decode_turn();
     for (int j = i; j < COUNT; j += E)
         weight[j] = at[j * next + E];
     __syncthreads();
@@ -415,6 +442,7 @@ static __global__ void burst_keep_row_kernel(const BurstRunning *running, int ra
                                              const __nv_bfloat16 *v, __nv_bfloat16 *cache_k,
                                              __nv_bfloat16 *cache_v)
 {
+    burst::decode_turn();
     const BurstRunning r = *running;
     const int64_t row = burst::decode_kept(r, reach) + r.more / ranks;
     if (r.more % ranks != rank)
@@ -423,6 +451,23 @@ static __global__ void burst_keep_row_kernel(const BurstRunning *running, int ra
         cache_k[row * k_row + i] = k[i];
     for (int i = threadIdx.x; i < v_row; i += blockDim.x)
         cache_v[row * v_row + i] = v[i];
+}
+
+/* The kernels above, launched. */
+template <int E, int COUNT>
+static inline cudaError_t burst_merge_parts(int heads, const float *parts, float *part, __nv_bfloat16 *o,
+                                            float *lse, cudaStream_t stream)
+{
+    return burst::decode_launch(burst_merge_parts_kernel<E, COUNT>, dim3((unsigned)heads), E, stream, heads,
+                                parts, part, o, lse);
+}
+
+static inline cudaError_t burst_keep_row(const BurstRunning *running, int ranks, int rank, int reach,
+                                         int k_row, int v_row, const __nv_bfloat16 *k, const __nv_bfloat16 *v,
+                                         __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v, cudaStream_t stream)
+{
+    return burst::decode_launch(burst_keep_row_kernel, dim3(1), 256, stream, running, ranks, rank, reach,
+                                k_row, v_row, k, v, cache_k, cache_v);
 }
 
 #endif

@@ -34,9 +34,8 @@ int test_decode(int mask, const BurstDecode *d, __nv_bfloat16 *o, float *lse, cu
     const int e = decode(mask, d, stream);
     if (e)
         return e;
-    burst_merge_parts_kernel<VALUE_DIM, burst_decode_splits(QUERY_HEADS, KEY_HEADS)>
-        <<<QUERY_HEADS, VALUE_DIM, 0, stream>>>(QUERY_HEADS, d->parts, NULL, o, lse);
-    return cudaGetLastError();
+    return burst_merge_parts<VALUE_DIM, burst_decode_splits(QUERY_HEADS, KEY_HEADS)>(QUERY_HEADS, d->parts,
+                                                                                     NULL, o, lse, stream);
 }
 
 /* The rank's own part, [QUERY_HEADS][burst_decode_row]. */
@@ -45,25 +44,22 @@ int test_decode_part(int mask, const BurstDecode *d, float *part, cudaStream_t s
     const int e = decode(mask, d, stream);
     if (e)
         return e;
-    burst_merge_parts_kernel<VALUE_DIM, burst_decode_splits(QUERY_HEADS, KEY_HEADS)>
-        <<<QUERY_HEADS, VALUE_DIM, 0, stream>>>(QUERY_HEADS, d->parts, part, NULL, NULL);
-    return cudaGetLastError();
+    return burst_merge_parts<VALUE_DIM, burst_decode_splits(QUERY_HEADS, KEY_HEADS)>(QUERY_HEADS, d->parts,
+                                                                                     part, NULL, NULL,
+                                                                                     stream);
 }
 
 /* Two ranks' parts merged. */
 int test_decode_merge(const float *parts, __nv_bfloat16 *o, float *lse, cudaStream_t stream)
 {
-    burst_merge_parts_kernel<VALUE_DIM, 2>
-        <<<QUERY_HEADS, VALUE_DIM, 0, stream>>>(QUERY_HEADS, parts, NULL, o, lse);
-    return cudaGetLastError();
+    return burst_merge_parts<VALUE_DIM, 2>(QUERY_HEADS, parts, NULL, o, lse, stream);
 }
 
 int test_keep_row(const BurstRunning *running, int ranks, int rank, int reach, const __nv_bfloat16 *k,
                   const __nv_bfloat16 *v, __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v, cudaStream_t stream)
 {
-    burst_keep_row_kernel<<<1, 256, 0, stream>>>(running, ranks, rank, reach, KEY_HEADS * HEAD_DIM,
-                                                 KEY_HEADS * VALUE_DIM, k, v, cache_k, cache_v);
-    return cudaGetLastError();
+    return burst_keep_row(running, ranks, rank, reach, KEY_HEADS * HEAD_DIM, KEY_HEADS * VALUE_DIM, k, v,
+                          cache_k, cache_v, stream);
 }
 
 } /* extern "C" */

@@ -111,6 +111,7 @@ static int check(BurstGpu *g)
     cudaDeviceProp p;
     size_t available = 0, total = 0, needed = g->bytes + BURST_GPU_OWN_BYTES;
     CUDA_TRY(g, cudaGetDeviceProperties(&p, g->device));
+    g->overlaps = p.major >= 9;
     if (p.major < LEAST_MAJOR)
         return burst_fail(g->ctx, BURST_E_DEVICE,
                           "device %d (%s) has compute capability %d.%d, but %d.0 or higher is required",

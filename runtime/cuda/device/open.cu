@@ -189,6 +189,8 @@ static bool left_peers(BurstGpu *g)
 
 static void release_device(BurstGpu *g)
 {
+    if (g->graph)
+        cudaGraphExecDestroy(g->graph);
     gpu_products_free(g);
     cublasLtDestroy(g->lt);
     for (int i = 0; i < g->events; i++)
@@ -253,6 +255,41 @@ void *burst_gpu_take(BurstGpu *g, size_t bytes)
     void *at = g->memory + g->used;
     g->used += rounded;
     return at;
+}
+
+/* ---- recorded launches ---- */
+int burst_gpu_graph_begin(BurstGpu *g, bool *records)
+{
+    *records = !g->watched;
+    if (*records)
+        CUDA_TRY(g, cudaStreamBeginCapture(g->compute, cudaStreamCaptureModeThreadLocal));
+    return BURST_OK;
+}
+
+int burst_gpu_graph_end(BurstGpu *g)
+{
+    cudaGraph_t graph;
+    CUDA_TRY(g, cudaStreamEndCapture(g->compute, &graph));
+    const cudaError_t made = cudaGraphInstantiate(&g->graph, graph, 0);
+    CUDA_TRY(g, cudaGraphDestroy(graph));
+    CUDA_TRY(g, made);
+    return BURST_OK;
+}
+
+int burst_gpu_graph_run(BurstGpu *g)
+{
+    CUDA_TRY(g, cudaGraphLaunch(g->graph, g->compute));
+    return BURST_OK;
+}
+
+bool burst_gpu_graph_there(const BurstGpu *g) { return g->graph != NULL; }
+
+int burst_gpu_graph_drop(BurstGpu *g)
+{
+    if (g->graph)
+        CUDA_TRY(g, cudaGraphExecDestroy(g->graph));
+    g->graph = NULL;
+    return BURST_OK;
 }
 
 cudaStream_t burst_gpu_compute(BurstGpu *g)

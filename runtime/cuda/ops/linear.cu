@@ -24,29 +24,39 @@ static __device__ __forceinline__ float dot(const uint4 &a, const uint4 &b, floa
     return sum;
 }
 
-/* Loads of AT_ONCE vectors are in flight at a time. */
+/* A lane's next AT_ONCE vectors, which are in flight together; zeros after the row. */
+static __device__ __forceinline__ void load_row(const BurstBf16 *w, int i, int in, uint4 a[AT_ONCE])
+{
+#pragma unroll
+    for (int j = 0; j < AT_ONCE; j++)
+        a[j] = i + j * VEC * WARP < in ? __ldcs((const uint4 *)(w + i + j * VEC * WARP))
+                                       : make_uint4(0, 0, 0, 0);
+}
+
+/* The first vectors of a row are on their way before x is there. */
 static __device__ __forceinline__ float row_product(int in, const BurstBf16 *w, const BurstBf16 *x)
 {
     const int step = VEC * WARP;
     float sum = 0;
     int i = VEC * (threadIdx.x % WARP);
-    for (; i + (AT_ONCE - 1) * step < in; i += AT_ONCE * step) {
-        uint4 a[AT_ONCE];
+    uint4 a[AT_ONCE];
+    load_row(w, i, in, a);
+    await_previous();
+    while (i < in) {
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            a[j] = __ldcs((const uint4 *)(w + i + j * step));
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++)
-            sum = dot(a[j], *(const uint4 *)(x + i + j * step), sum);
+            if (i + j * step < in)
+                sum = dot(a[j], *(const uint4 *)(x + i + j * step), sum);
+        i += AT_ONCE * step;
+        load_row(w, i, in, a);
     }
-    for (; i < in; i += step)
-        sum = dot(__ldcs((const uint4 *)(w + i)), *(const uint4 *)(x + i), sum);
     return warp_sum(sum);
 }
 
 static __global__ void __launch_bounds__(THREADS) vector_kernel(VectorProduct p)
 {
     const int row = blockIdx.x * ROWS + threadIdx.x / WARP;
+    let_next_begin();
     if (row >= p.out)
         return;
     const float sum = row_product(p.in, p.w + row * p.row, p.x);
@@ -66,8 +76,7 @@ bool gpu_has_vector_product(const VectorProduct *p)
 
 int gpu_vector_product(BurstGpu *g, const VectorProduct *p)
 {
-    vector_kernel<<<(unsigned)((p->out + ROWS - 1) / ROWS), THREADS, 0, g->compute>>>(*p);
-    return gpu_launched(g, "a product of one token");
+    return gpu_launch(g, true, vector_kernel, dim3((unsigned)((p->out + ROWS - 1) / ROWS)), THREADS, 0, *p);
 }
 
 /* ---- products ---- */

@@ -62,6 +62,8 @@ static __global__ void __launch_bounds__(THREADS)
                 float eps, BurstBf16 *y, float *rstd, uint32_t *beat, uint32_t number)
 {
     const int64_t row = blockIdx.x, at = row * hidden;
+    let_next_begin();
+    await_previous();
     const float mean = FORM == CENTERED ? row_mean(x + at, hidden) : 0;
     const float r = rsqrtf((FORM == PART ? square[row] : row_square(x + at, hidden, mean)) + eps);
     if (threadIdx.x == 0)
@@ -96,6 +98,8 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t row = (int64_t)blockIdx.x * NARROW_WARPS + threadIdx.x / WARP;
     const int at = VEC * (threadIdx.x % WARP);
     float f[VEC], scale[VEC], squares = 0;
+    let_next_begin();
+    await_previous();
     if (row >= n)
         return;
     load_narrow(x + row * hidden, hidden, f);
@@ -120,16 +124,14 @@ static int norm(BurstGpu *g, const char *name, int64_t n, int hidden, const Burs
     BURST_TRY(gpu_aligned(g, name, hidden, address(x) | address(w) | address(y)));
     if (n == 0)
         return BURST_OK;
+    const bool few = n < GPU_FEW_TOKENS;
     if constexpr (FORM != CENTERED)
-        if (hidden <= NARROW) {
-            narrow_kernel<FORM>
-                <<<(unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS), THREADS, 0, g->compute>>>(
-                    n, hidden, x, square, w, shift, (float)eps, y, rstd, g->beat, ++g->beats);
-            return gpu_launched(g, name);
-        }
-    norm_kernel<FORM><<<(unsigned)n, THREADS, 0, g->compute>>>(hidden, x, square, w, shift, (float)eps, y,
-                                                               rstd, g->beat, ++g->beats);
-    return gpu_launched(g, name);
+        if (hidden <= NARROW)
+            return gpu_launch(g, few, narrow_kernel<FORM>,
+                              dim3((unsigned)((n + NARROW_WARPS - 1) / NARROW_WARPS)), THREADS, 0, n, hidden,
+                              x, square, w, shift, (float)eps, y, rstd, g->beat, ++g->beats);
+    return gpu_launch(g, few, norm_kernel<FORM>, dim3((unsigned)n), THREADS, 0, hidden, x, square, w, shift,
+                      (float)eps, y, rstd, g->beat, ++g->beats);
 }
 
 int burst_op_rmsnorm(BurstGpu *g, int64_t n, int hidden, double eps, const BurstBf16 *x, const BurstBf16 *w,

@@ -97,8 +97,10 @@ static __global__ void __launch_bounds__(THREADS)
     const int rotary = burst_rope_rotary(&r.rope, r.d), half = rotary / 2;
     const int pieces = (r.rope.interleaved ? rotary : half) / VEC + (r.d - rotary) / VEC;
     float *cosine = (float *)(frequency + half), *sine = cosine + half;
+    let_next_begin();
     for (int j = threadIdx.x; j < half; j += THREADS)
         frequency[j] = burst_rope_frequency(&r.rope, rotary, j) / factor[j] / (2 * 3.14159265358979323846);
+    await_previous();
     for (int64_t row = blockIdx.x; row < r.n; row += gridDim.x) {
         __syncthreads();
         angles(r, frequency, r.position[row], direction, cosine, sine);
@@ -133,15 +135,15 @@ static int rotate_rows(BurstGpu *g, const Rope &r, float direction, const In *x,
         return BURST_OK;
     const size_t shared = (size_t)(rotary / 2) * (sizeof(double) + 2 * sizeof(float));
     const unsigned blocks = r.n < BLOCKS ? (unsigned)r.n : BLOCKS;
-    if (r.rope.kind != BURST_ROPE_LONGROPE) {
-        rope_kernel<<<blocks, THREADS, shared, g->compute>>>(r, NoFactors{}, direction, x, y);
-    } else {
-        Factors factors;
-        for (int j = 0; j < BURST_ROPE_PAIRS; j++)
-            factors.by[j] = j < rotary / 2 ? burst_rope_factor(&r.rope, j) : 1;
-        rope_kernel<<<blocks, THREADS, shared, g->compute>>>(r, factors, direction, x, y);
-    }
-    return gpu_launched(g, "rope");
+    const bool few = r.n < GPU_FEW_TOKENS;
+    if (r.rope.kind != BURST_ROPE_LONGROPE)
+        return gpu_launch(g, few, rope_kernel<In, NoFactors>, dim3(blocks), THREADS, shared, r, NoFactors{},
+                          direction, x, y);
+    Factors factors;
+    for (int j = 0; j < BURST_ROPE_PAIRS; j++)
+        factors.by[j] = j < rotary / 2 ? burst_rope_factor(&r.rope, j) : 1;
+    return gpu_launch(g, few, rope_kernel<In, Factors>, dim3(blocks), THREADS, shared, r, factors, direction,
+                      x, y);
 }
 
 int burst_op_rope_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,

@@ -1,4 +1,4 @@
-/* swiglu.cu: a = silu(gate) * up and its gradients; one block per token. */
+/* swiglu.cu: a = silu(gate) * up and its gradients; one block per token, or several if there are few. */
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
 
@@ -9,7 +9,10 @@ static __device__ float sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 static __global__ void __launch_bounds__(THREADS) swiglu_kernel(int ffn, const BurstBf16 *gu, BurstBf16 *a)
 {
     const BurstBf16 *gate = gu + 2 * (int64_t)blockIdx.x * ffn, *up = gate + ffn;
-    for (int i = VEC * threadIdx.x; i < ffn; i += VEC * THREADS) {
+    const int step = VEC * THREADS * gridDim.y;
+    let_next_begin();
+    await_previous();
+    for (int i = VEC * (blockIdx.y * THREADS + threadIdx.x); i < ffn; i += step) {
         float x[VEC], u[VEC];
         load(gate + i, x);
         load(up + i, u);
@@ -24,8 +27,9 @@ int burst_op_swiglu(BurstGpu *g, int64_t n, int ffn, const BurstBf16 *gu, BurstB
     BURST_TRY(gpu_aligned(g, "swiglu", ffn, address(gu) | address(a)));
     if (n == 0)
         return BURST_OK;
-    swiglu_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(ffn, gu, a);
-    return gpu_launched(g, "swiglu");
+    const bool few = n < GPU_FEW_TOKENS;
+    const unsigned parts = few ? (unsigned)(ffn + VEC * THREADS - 1) / (VEC * THREADS) : 1;
+    return gpu_launch(g, few, swiglu_kernel, dim3((unsigned)n, parts), THREADS, 0, ffn, gu, a);
 }
 
 /* silu'(x) = s + x s (1 - s). dgu may be gu: a thread writes only what it has read. */

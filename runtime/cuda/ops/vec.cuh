@@ -9,6 +9,23 @@ enum { VEC = 8, WARP = 32 };
 /* rows that one thread sums in fp32 before it adds to doubles: the error does not grow with the length */
 enum { IN_FLOATS = 64 };
 
+/* Programmatic dependent launch (sm_90; nothing elsewhere): a kernel that is launched so begins when all
+ * blocks of the one before it have let it, and until it has awaited that one it touches only what nothing
+ * writes. */
+static __device__ __forceinline__ void let_next_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+static __device__ __forceinline__ void await_previous()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 static __device__ __forceinline__ void load(const __nv_bfloat16 *p, float f[VEC])
 {
     const uint4 bits = *reinterpret_cast<const uint4 *>(p);
