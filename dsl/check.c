@@ -152,7 +152,6 @@ static const Program *fill_program(Checker *c)
     c->program->target = find_target(c, c->in->target);
     check_head_dim(c);
     check_experts(c);
-    check_expert_parts(c);
     check_scans(c);
     check_selections(c);
     check_rotary(c);

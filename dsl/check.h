@@ -170,8 +170,6 @@ TakeField take_part;
 bool take_ffn(Checker *c, const Ast *s, const Field *f, int *activation, int *columns);
 /* check_experts.c: `moe { ... }`, a BurstExperts. */
 void take_experts(Checker *c, const Ast *s, const Field *f, void *to);
-/* Refuses the parts of experts that the target has no operations of. */
-void check_expert_parts(Checker *c);
 
 /* ---- check_range.c: ranges of operations ---- */
 #define RANGE_BOUND (INT64_C(1) << 62) /* all values of masks and indices stay within +- this */

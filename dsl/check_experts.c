@@ -138,33 +138,3 @@ void take_experts(Checker *c, const Ast *s, const Field *f, void *to)
     check_needs(c, s, &m);
     *(BurstExperts *)to = m;
 }
-
-/* The last setting of the name; NULL: none. */
-static const Ast *setting_named(AstList body, const char *name)
-{
-    const Ast *found = NULL;
-    for (const Ast *s = body.first; s; s = s->next)
-        if (s->kind == A_SETTING && strcmp(s->text, name) == 0)
-            found = s;
-    return found;
-}
-
-void check_expert_parts(Checker *c)
-{
-    const BurstExperts *m = &c->program->model.experts;
-    const Target *target = c->program->target;
-    const struct {
-        bool there;
-        const char *name;
-    } part[] = {
-        {m->correction, "correction"},   {m->balance > 0, "balance"}, {m->groups, "groups"},
-        {m->router_bias, "router_bias"}, {m->bias, "bias"},
-    };
-    const Ast *moe = m->experts ? setting_named(c->model->body, "moe") : NULL;
-    for (int i = 0; moe && target && target->device_memory && i < countof(part); i++)
-        if (part[i].there)
-            diag_error(c->diags, setting_named(moe->body, part[i].name)->span,
-                       "'%s' of 'moe' is not supported in %s programs yet; C programs have it: use a cluster "
-                       "of CPUs",
-                       part[i].name, target->language);
-}

@@ -227,6 +227,13 @@ static const char *gradient_text(const Printer *p, const Op *o, int none)
     return tensor_at(p, o, find_write(p, o, false), 0);
 }
 
+/* Of a router, in fp32 on both targets: a device's weights are bf16. */
+static const char *correction_text(const Printer *p, const Op *o, int none)
+{
+    return p->step->program->target->device_memory ? "s->buffer.corrections + layer * PLAN_EXPERTS"
+                                                   : weight_text(p, o, none);
+}
+
 /* The tensor that follows it. */
 static const char *second_weight_text(const Printer *p, const Op *o, int none)
 {
@@ -313,6 +320,7 @@ static const struct {
     {"w", weight_text},
     {"dw", gradient_text},
     {"w1", second_weight_text},
+    {"correction", correction_text},
     {"dw1", second_gradient_text},
     {"scratch", scratch_text},
     {"residual", residual_text},

@@ -2,6 +2,7 @@
  * runtime.
  *
  * Text that is the same in all plans is in headers (templates/), which the program includes. */
+#include "burst_attend.h"
 #include "emit/internal.h"
 #include "burst_plan.h"
 #include "burst_sizes.h"
@@ -330,9 +331,11 @@ static void emit_experts(Emit *e, const BurstExperts *m)
                  e->draft->choice.tensor ? "a rank's columns of an expert's gate and up"
                                          : "columns of an expert's gate and up");
     if (step_counts(e->draft->program))
-        add_constant(e, "PLAN_LOADS", 1, "tokens that choose each expert are counted");
+        text_add(e->out, "#define PLAN_LOADS\nenum { PLAN_BALANCE_COUNTS = 2 * PLAN_EXPERTS + 1 };\n");
     if (m->balance > 0)
-        text_add(e->out, "#define PLAN_BALANCE\nenum { PLAN_BALANCE_COUNTS = 2 * PLAN_EXPERTS + 1 };\n");
+        text_add(e->out, "#define PLAN_BALANCE\n");
+    if (m->correction)
+        text_add(e->out, "#define PLAN_CORRECTION\n");
     if (m->shared)
         add_constant(e, "PLAN_SHARED_FFN", m->shared / e->draft->shape.tensor,
                      "a rank's columns of the shared expert's gate and up");

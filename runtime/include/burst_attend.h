@@ -16,41 +16,7 @@ extern "C" {
 
 typedef struct BurstCtx BurstCtx;
 
-/* ---- masks: the program has one BurstMask for each mask of the plan ---- */
-enum { BURST_EMPTY = 0, BURST_PARTIAL = 1, BURST_FULL = 2 };
-enum { BURST_MAX_TABLES = 4 };
-/* What masks read of a batch. */
-typedef struct BurstTables {
-    const int32_t *table[BURST_MAX_TABLES]; /* [N] by global position */
-    /* [N] positions of all chunks' tokens, chunk by chunk, ascending in each; NULL: the plan's own */
-    const int64_t *position;
-    /* position of the first key in the table of chosen keys, which has those of one tile */
-    int64_t chosen_from;
-} BurstTables;
-/* One side of a tile: the least and greatest global position and table values of its tokens. */
-typedef struct BurstSide {
-    int64_t lo, hi;
-    int32_t table_lo[BURST_MAX_TABLES], table_hi[BURST_MAX_TABLES];
-} BurstSide;
-typedef struct BurstMask {
-    const char *text;
-    /* EMPTY and FULL are proofs; PARTIAL makes no claim. */
-    int (*tile)(const BurstSide *q, const BurstSide *k);
-    /* keep[j] = 1 if (q, k[j]) is unmasked, else 0; n <= BURST_TILE. */
-    void (*row)(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep);
-#ifdef __cplusplus /* which warns of what is not initialised */
-    const struct BurstSelection *selection = nullptr;
-#else
-    const struct BurstSelection *selection; /* that it uses; NULL: none */
-#endif
-} BurstMask;
-/* Positions of one chunk, and the side of every BURST_TILE tokens (the last tile may be shorter). */
-typedef struct BurstChunk {
-    int64_t tokens;
-    const int64_t *position;
-    const BurstSide *side;
-    int tiles;
-} BurstChunk;
+/* ---- masks on tiles ---- */
 /* Fills side[(tokens + BURST_TILE - 1) / BURST_TILE] from positions and, unless tables is NULL, table
  * values. */
 void burst_sides(const int64_t *position, int64_t tokens, const BurstTables *tables, int table_count,

@@ -10,7 +10,7 @@
 #ifndef BURST_GPU_H
 #define BURST_GPU_H
 
-#include "burst_rt.h"
+#include "burst_plan.h"
 
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -151,6 +151,9 @@ int burst_gpu_weights_load(BurstGpu *g, const struct BurstPlan *p, const BurstWe
 /* the host's parameters, rounded, as all that the device has of the weights */
 int burst_gpu_weights_round(BurstGpu *g, const struct BurstPlan *p, const BurstWeights *from,
                             BurstGpuWeights *to);
+/* Puts corrections of routers, [layers][experts], into this rank's shards (burst_write_corrections). */
+int burst_gpu_write_corrections(BurstGpu *g, const struct BurstPlan *p, const float *corrections,
+                                const BurstGpuWeights *to);
 /* device to host; waits */
 int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *from,
                            BurstWeights *to);

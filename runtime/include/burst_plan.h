@@ -5,7 +5,7 @@
 #include "burst_context.h"
 #include "burst_model.h"
 #include "burst_parts.h"
-#include "burst_attend.h"
+#include "burst_range.h"
 #include "burst_train.h"
 
 #include <stdbool.h>
@@ -101,9 +101,18 @@ bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, con
 int burst_sum_copies(BurstCtx *c, int unit, float *shard);
 double burst_learning_rate(const struct BurstPlan *p, int64_t step);
 
-/* Moves the routers' corrections in this rank's shards by the plan's rate. choices: [layers][experts] of all
- * ranks. */
-void burst_move_corrections(BurstCtx *c, const struct BurstPlan *p, const double *choices, BurstWeights *w);
+/* Corrections of all routers, [layers][experts], which each rank has (arXiv 2408.15664). Reads them from the
+ * shards of all ranks: collective. */
+int burst_read_corrections(BurstCtx *c, const struct BurstPlan *p, const BurstWeights *w, float *corrections);
+/* Moves them by the plan's rate. choices: [layers][experts] of all ranks. */
+void burst_move_corrections(const struct BurstPlan *p, const double *choices, float *corrections);
+/* Puts them into this rank's shards; at: [units]. */
+void burst_write_corrections(BurstCtx *c, const struct BurstPlan *p, const float *corrections,
+                             BurstWeights *w);
+/* Calls a function for each run of corrections that this rank's shards have, until one fails. from: the run
+ * in [layers][experts]. */
+typedef int BurstCorrectionRun(void *with, int unit, const BurstRun *r, int64_t from);
+int burst_each_correction(BurstCtx *c, const struct BurstPlan *p, BurstCorrectionRun *run, void *with);
 
 /* ---- a rank's part of one sequence of the batch ---- */
 typedef struct BurstBatch {

@@ -1,5 +1,5 @@
-/* burst_range.h: the tiles of a chunk that a transfer carries, as a few runs; the compiler and the runtime
- * find them by the rule of burst_prune.h. */
+/* burst_range.h: masks on tiles of a chunk's tokens, and the tiles that a transfer carries, as a few runs; the
+ * compiler and the runtime find them by the rule of burst_prune.h. */
 #ifndef BURST_RANGE_H
 #define BURST_RANGE_H
 
@@ -163,5 +163,41 @@ static inline BurstTileRanges burst_find_ranges(burst_any_fn any, const void *of
     }
     return found;
 }
+
+/* ---- masks: the program has one BurstMask for each mask of the plan ---- */
+enum { BURST_EMPTY = 0, BURST_PARTIAL = 1, BURST_FULL = 2 };
+enum { BURST_MAX_TABLES = 4 };
+/* What masks read of a batch. */
+typedef struct BurstTables {
+    const int32_t *table[BURST_MAX_TABLES]; /* [N] by global position */
+    /* [N] positions of all chunks' tokens, chunk by chunk, ascending in each; NULL: the plan's own */
+    const int64_t *position;
+    /* position of the first key in the table of chosen keys, which has those of one tile */
+    int64_t chosen_from;
+} BurstTables;
+/* One side of a tile: the least and greatest global position and table values of its tokens. */
+typedef struct BurstSide {
+    int64_t lo, hi;
+    int32_t table_lo[BURST_MAX_TABLES], table_hi[BURST_MAX_TABLES];
+} BurstSide;
+typedef struct BurstMask {
+    const char *text;
+    /* EMPTY and FULL are proofs; PARTIAL makes no claim. */
+    int (*tile)(const BurstSide *q, const BurstSide *k);
+    /* keep[j] = 1 if (q, k[j]) is unmasked, else 0; n <= BURST_TILE. */
+    void (*row)(int64_t q, const int64_t *k, int n, const BurstTables *t, uint8_t *keep);
+#ifdef __cplusplus /* which warns of what is not initialised */
+    const struct BurstSelection *selection = nullptr;
+#else
+    const struct BurstSelection *selection; /* that it uses; NULL: none */
+#endif
+} BurstMask;
+/* Positions of one chunk, and the side of every BURST_TILE tokens (the last tile may be shorter). */
+typedef struct BurstChunk {
+    int64_t tokens;
+    const int64_t *position;
+    const BurstSide *side;
+    int tiles;
+} BurstChunk;
 
 #endif

@@ -17,7 +17,7 @@
 #ifndef BURST_STEP_H
 #define BURST_STEP_H
 
-#include "burst_rt.h"
+#include "burst_plan.h"
 
 #ifndef BURST_STEP_TYPES /* the host's */
 #include <string.h>
@@ -160,6 +160,15 @@ int burst_op_choose_corrected(BurstExec *e, int64_t n, const BurstExperts *m, co
                               const float *correction, int32_t *choice, float *route);
 int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
                          const int32_t *choice, const float *d_route, float *d_logits);
+/* Adds to l->choices of the layer, and to the numbers and sums of its sequence; d_logits += the gradient of
+ * the balance loss over all rows of l (transformers' load_balancing_loss_func). Tokens with a label < 0 or no
+ * weight do not count. */
+int burst_op_count(BurstExec *e, int64_t n, const BurstExperts *m, int layer, const int32_t *choice,
+                   const float *logits, const int32_t *label, const float *weight, const BurstLoads *l);
+int burst_op_balance(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
+                     const int32_t *label, const float *weight, const BurstLoads *l);
+int burst_op_balance_back(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
+                          const int32_t *label, const float *weight, const BurstLoads *l, float *d_logits);
 int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
                      int32_t *row, int32_t *first, void *scratch);
 /* gate_up[rows][2 * width] = the tokens' x by their experts' matrices; dw += d_gate_up^T x; rows of the

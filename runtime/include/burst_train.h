@@ -32,26 +32,23 @@ enum {
 #undef X
 };
 
-/* ---- how many tokens choose each expert, and the loss that balances experts: on the host ---- */
+/* ---- how many tokens choose each expert, and the loss that balances experts ---- */
 
-/* Of tokens that the loss counts. */
+/* Of tokens that the loss counts; in memory of the target. */
 typedef struct BurstLoads {
-    double *choices; /* [layers][experts] tokens that chose each, since the step began */
-    /* Of the running sequence's layers: rows, as many of them as have each expert among the `top` largest
-     * logits, and sums of their softmax. Of this rank, from the end of forward on of all that share it. */
-    double rows, *chosen, *softmax;
+    /* [layers][experts] tokens that chose each, since the step began; NaN where a logit was not finite */
+    double *choices;
+    /* Of the running sequence's layers: [experts] rows that have each expert among the `top` largest logits,
+     * the number of rows, and [experts] sums of their softmax, in this order without gaps. Of this rank, from
+     * the end of forward on of all that share the sequence. */
+    double *chosen, *rows, *softmax;
     double scale; /* of the gradient of a sequence's balance loss */
 } BurstLoads;
-/* Fails with the layer's number where a logit is not finite. */
-int burst_op_count(BurstCtx *e, int64_t n, const BurstExperts *m, int layer, const int32_t *choice,
-                   const float *logits, const int32_t *label, const float *weight, BurstLoads *l);
-int burst_op_balance(BurstCtx *e, int64_t n, const BurstExperts *m, const float *logits, const int32_t *label,
-                     const float *weight, BurstLoads *l);
-int burst_op_balance_back(BurstCtx *e, int64_t n, const BurstExperts *m, const float *logits,
-                          const int32_t *label, const float *weight, const BurstLoads *l, float *d_logits);
 
 /* Sums numbers over all ranks, as many at a time as a sum takes. */
 int burst_sum_counts(BurstCtx *c, double *count, int64_t n);
+/* Fails with the number of the first layer that has a NaN among its choices. */
+int burst_check_choices(BurstCtx *c, int layers, int experts, const double *choices);
 /* choices: [layers][experts] of all ranks. largest: [layers] choices of the most chosen expert over the mean;
  * 0: none. */
 void burst_largest_loads(int layers, int experts, const double *choices, double *largest);

@@ -158,28 +158,93 @@ void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                        w->v[unit], w->grad_bf16[unit], bf16});
 }
 
-/* ---- corrections of routers (arXiv 2408.15664) ---- */
+/* ---- corrections of routers: of one run after the other ---- */
 
-static void move_layer(const BurstCtx *c, const BurstPlan *p, const double *choices, const BurstTensor *t,
-                       const BurstUnit *u, float *shard)
+static int each_run(BurstCtx *c, const BurstPlan *p, int unit, const BurstTensor *t, BurstCorrectionRun *run,
+                    void *with)
 {
-    double all = 0;
-    for (int i = 0; i < p->experts.experts; i++)
-        all += choices[i];
-    for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
-        for (int64_t i = 0; i < r.count; i++) {
-            const double load = choices[r.from + i] * p->experts.experts; /* whole numbers: no rounding */
-            shard[r.at + i] += (float)(p->experts.rate * ((load < all) - (load > all)));
-        }
+    const int64_t layer = (int64_t)(unit - 1) * p->experts.experts;
+    for (BurstRun r = {0}; burst_next_run(p, c->rank, burst_unit(p, unit), t, &r);)
+        BURST_TRY(run(with, unit, &r, layer + r.from));
+    return BURST_OK;
 }
 
-void burst_move_corrections(BurstCtx *c, const BurstPlan *p, const double *choices, BurstWeights *w)
+int burst_each_correction(BurstCtx *c, const BurstPlan *p, BurstCorrectionRun *run, void *with)
 {
-    for (int l = 0; l < p->layers; l++, choices += p->experts.experts) {
-        const BurstUnit *u = burst_unit(p, l + 1);
+    for (int unit = 1; unit <= p->layers; unit++) {
+        const BurstUnit *u = burst_unit(p, unit);
         for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
             if (strcmp(t->name, "mlp.router.correction") == 0)
-                move_layer(c, p, choices, t, u, w->param[l + 1]);
+                BURST_TRY(each_run(c, p, unit, t, run, with));
+    }
+    return BURST_OK;
+}
+
+/* ---- in shards ---- */
+
+typedef struct Shards {
+    const BurstWeights *w;
+    double *sum, *ranks; /* of what each rank has, and how many have it */
+} Shards;
+
+static int add_run(void *with, int unit, const BurstRun *r, int64_t from)
+{
+    const Shards *s = with;
+    for (int64_t i = 0; i < r->count; i++) {
+        s->sum[from + i] += (double)s->w->param[unit][r->at + i];
+        s->ranks[from + i]++;
+    }
+    return BURST_OK;
+}
+
+/* A sum of equal floats and its quotient by their number are exact. */
+int burst_read_corrections(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, float *corrections)
+{
+    const int64_t all = (int64_t)p->layers * p->experts.experts;
+    double *sum = calloc((size_t)(2 * all), sizeof *sum);
+    if (!sum)
+        return burst_fail(c, BURST_E_MEMORY, "out of memory for the corrections of routers");
+    Shards s = {w, sum, sum + all};
+    int status = burst_each_correction(c, p, add_run, &s);
+    if (status == BURST_OK)
+        status = burst_sum_counts(c, sum, 2 * all);
+    for (int64_t i = 0; i < all; i++)
+        corrections[i] = (float)(s.ranks[i] > 0 ? s.sum[i] / s.ranks[i] : 0);
+    free(sum);
+    return status;
+}
+
+typedef struct Written {
+    const float *from;
+    BurstWeights *to;
+} Written;
+
+static int write_run(void *with, int unit, const BurstRun *r, int64_t from)
+{
+    const Written *w = with;
+    memcpy(w->to->param[unit] + r->at, w->from + from, (size_t)r->count * sizeof *w->from);
+    return BURST_OK;
+}
+
+void burst_write_corrections(BurstCtx *c, const BurstPlan *p, const float *corrections, BurstWeights *w)
+{
+    burst_each_correction(c, p, write_run, &(Written){corrections, w});
+}
+
+/* ---- by loads ---- */
+
+/* Numbers of choices are whole, so nothing is rounded. Layers without a router have none. */
+void burst_move_corrections(const BurstPlan *p, const double *choices, float *corrections)
+{
+    const int experts = p->experts.experts;
+    for (int l = 0; l < p->layers; l++, choices += experts, corrections += experts) {
+        double all = 0;
+        for (int i = 0; i < experts; i++)
+            all += choices[i];
+        for (int i = 0; i < experts; i++) {
+            const double load = choices[i] * experts;
+            corrections[i] += (float)(p->experts.rate * ((load < all) - (load > all)));
+        }
     }
 }
 

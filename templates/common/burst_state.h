@@ -54,9 +54,13 @@
 #ifdef PLAN_LATENTS
     PlanLatents latents;
 #endif
+#ifdef PLAN_CORRECTION
+    float corrections[PLAN_LAYERS * PLAN_EXPERTS];
+#endif
 #ifdef PLAN_LOADS
     BurstLoads loads;
-    double choices[PLAN_LAYERS * PLAN_EXPERTS], balance[2 * PLAN_EXPERTS], largest[PLAN_LAYERS], balance_loss;
+    double choices[PLAN_LAYERS * PLAN_EXPERTS]; /* of the whole step */
+    double largest[PLAN_LAYERS], balance_loss;
 #ifdef PLAN_BALANCE
     double shared[PLAN_DATA * PLAN_BALANCE_COUNTS]; /* of each group of ranks that shares a sequence */
 #endif

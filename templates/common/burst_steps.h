@@ -102,15 +102,14 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss);
 #endif
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights);
 static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w);
+#include "burst_counts.h"
 #ifdef PLAN_INFER
 #include "burst_infer.h"
 #else
 
-#include "burst_counts.h"
-
 static inline int plan_take_sequence(BurstCtx *c, PlanState *s, const BurstBatch *b, double loss)
 {
-    plan_begin_balance(s);
+    BURST_TRY(plan_begin_balance(c, s));
     if (PLAN_TABLES > 0)
         BURST_TRY(plan_live(c, s, &b->tables)); /* the live pairs change with the documents */
     return plan_begin(c, s, b, loss);
@@ -245,7 +244,7 @@ static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_
     double tokens, loss = 0;
     BurstBatch b;
     BURST_TRY(plan_count(c, s, step, &tokens));
-    plan_begin_loads(s);
+    BURST_TRY(plan_begin_loads(c, s));
     s->sequence = 0;
     for (int i = 0; i < PLAN_SEQUENCES; i++) {
         BURST_TRY(burst_batch_read(c, &burst_plan, step, s->group * PLAN_SEQUENCES + i, &b));
@@ -254,6 +253,7 @@ static inline int plan_losses(BurstCtx *c, PlanState *s, BurstWeights *w, int64_
         else
             BURST_TRY(plan_evaluate_sequence(c, s, &b, &loss));
     }
+    BURST_TRY(plan_sum_choices(c, s));
     BURST_TRY(burst_allreduce(c, world, &loss, 1));
     result->tokens = tokens;
     result->loss = tokens > 0 ? loss / tokens : 0;
@@ -283,13 +283,12 @@ static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
 {
     PlanState *s = (PlanState *)state;
     s->heads = plan_chunk_heads(0);
-#ifndef PLAN_INFER
-    plan_open_loads(s);
-#endif
     BURST_TRY(plan_open(c, w, &s->exec, &s->weights));
     BURST_TRY(plan_alloc(c, s));
     BURST_TRY(plan_chunks(c, s));
     BURST_TRY(plan_ready(c, s, w));
+    BURST_TRY(plan_open_corrections(c, s, w));
+    plan_open_loads(s);
 #ifdef PLAN_HOST_OPTIMIZER
     BURST_TRY(plan_update_units(c, s));
 #endif

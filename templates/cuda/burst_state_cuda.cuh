@@ -109,6 +109,48 @@ static inline int plan_part(PlanState *s, int part, int a, int b)
 #include "burst_scan_cuda.cuh"
 #endif
 
+/* ---- counts and corrections of experts ---- */
+
+#ifdef PLAN_LOADS
+static inline int plan_clear_counts(BurstCtx *c, PlanState *s, double *counts, int n)
+{
+    (void)c;
+    return burst_gpu_zero(s->exec, counts, (size_t)n * sizeof *counts);
+}
+
+/* Waits for the device. */
+static inline int plan_read_counts(BurstCtx *c, PlanState *s, const double *counts, int n, double *to)
+{
+    (void)c;
+    return burst_gpu_download(s->exec, counts, (size_t)n * sizeof *counts, to);
+}
+
+static inline int plan_write_counts(BurstCtx *c, PlanState *s, const double *from, int n, double *counts)
+{
+    (void)c;
+    return burst_gpu_upload(s->exec, from, (size_t)n * sizeof *from, counts);
+}
+#endif
+
+#ifdef PLAN_CORRECTION
+static inline int plan_put_corrections(BurstCtx *c, PlanState *s)
+{
+    (void)c;
+    return burst_gpu_upload(s->exec, s->corrections, sizeof s->corrections, s->buffer.corrections);
+}
+
+static inline int plan_write_corrections(BurstCtx *c, PlanState *s, BurstWeights *w)
+{
+    (void)c, (void)w;
+#ifdef PLAN_HOST_OPTIMIZER
+    burst_write_corrections(c, &burst_plan, s->corrections, &s->weights);
+    return BURST_OK;
+#else
+    return burst_gpu_write_corrections(s->exec, &burst_plan, s->corrections, &s->weights);
+#endif
+}
+#endif
+
 /* ---- set-up ---- */
 
 static inline int plan_chunk_at(int at);

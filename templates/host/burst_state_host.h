@@ -53,6 +53,40 @@ typedef struct PlanState {
 #include "burst_scan_host.h"
 #endif
 
+/* ---- counts and corrections of experts ---- */
+
+#ifdef PLAN_LOADS
+static inline int plan_clear_counts(BurstCtx *c, PlanState *s, double *counts, int n)
+{
+    (void)c, (void)s;
+    memset(counts, 0, (size_t)n * sizeof *counts);
+    return BURST_OK;
+}
+
+static inline int plan_read_counts(BurstCtx *c, PlanState *s, const double *counts, int n, double *to)
+{
+    (void)c, (void)s;
+    memcpy(to, counts, (size_t)n * sizeof *counts);
+    return BURST_OK;
+}
+
+static inline int plan_write_counts(BurstCtx *c, PlanState *s, const double *from, int n, double *counts)
+{
+    return plan_read_counts(c, s, from, n, counts);
+}
+#endif
+
+#ifdef PLAN_CORRECTION
+/* Operations read them from the shards. */
+static inline int plan_put_corrections(BurstCtx *c, PlanState *s) { return (void)c, (void)s, BURST_OK; }
+
+static inline int plan_write_corrections(BurstCtx *c, PlanState *s, BurstWeights *w)
+{
+    burst_write_corrections(c, &burst_plan, s->corrections, w);
+    return BURST_OK;
+}
+#endif
+
 /* ---- set-up ---- */
 
 /* Sets every chunk's positions, and the hull of each of their tiles. */

@@ -222,4 +222,34 @@ int test_down_dx(int64_t n, const BurstExperts *m, int hidden, const BurstBf16 *
     return burst_op_experts_down_dx(&gpu, n, m, hidden, dy, row, first, w, dx, NULL);
 }
 
+static BurstLoads loads_in(int experts, double *choices, double *sums, double scale)
+{
+    return BurstLoads{choices, sums, sums + experts, sums + experts + 1, scale};
+}
+
+/* choices: [layers][experts], sums: [2 * experts + 1]. */
+int test_count(int64_t n, const BurstExperts *m, int layer, const int32_t *choice, const float *logits,
+               const int32_t *label, const float *weight, double *choices, cudaStream_t stream)
+{
+    const BurstLoads l = loads_in(m->experts, choices, choices, 1);
+    gpu.compute = stream;
+    return burst_op_count(&gpu, n, m, layer, choice, logits, label, weight, &l);
+}
+
+int test_balance(int64_t n, const BurstExperts *m, const float *logits, const int32_t *label,
+                 const float *weight, double *sums, cudaStream_t stream)
+{
+    const BurstLoads l = loads_in(m->experts, sums, sums, 1);
+    gpu.compute = stream;
+    return burst_op_balance(&gpu, n, m, logits, label, weight, &l);
+}
+
+int test_balance_back(int64_t n, const BurstExperts *m, const float *logits, const int32_t *label,
+                      const float *weight, double *sums, double scale, float *d_logits, cudaStream_t stream)
+{
+    const BurstLoads l = loads_in(m->experts, sums, sums, scale);
+    gpu.compute = stream;
+    return burst_op_balance_back(&gpu, n, m, logits, label, weight, &l, d_logits);
+}
+
 } // extern "C"

@@ -206,6 +206,41 @@ def check_biases(case, l, make):
     report(case, "out_bias_back", apart(db, right), FP32)
 
 
+def check_loads(case, l, make):
+    """Counts of choices, and the balance loss with its gradient, of tokens that count; sums are the same bits twice."""
+    n, m, e, top = l.n, C.byref(l.m), l.experts, l.top
+    l.logits.copy_((torch.randn(n, e, device="cuda", generator=make) * 4).round() / 4)
+    call("choose", n, m, l.logits, l.choice, l.route)
+    label = torch.randint(-1, 3, (n,), device="cuda", generator=make, dtype=torch.int32)
+    weight = torch.randint(0, 3, (n,), device="cuda", generator=make).float()
+    counted = ((label >= 0) & (weight > 0)).double()
+    choices = torch.ones(3, e, device="cuda", dtype=torch.float64)
+    call("count", n, m, 1, l.choice, l.logits, label, weight, choices)
+    right = torch.ones_like(choices)
+    right[1].index_add_(0, l.choice.long(), counted.repeat_interleave(top))
+    report(case, "choices", float((choices - right).abs().sum()), 0)
+    logits = l.logits.double().requires_grad_()
+    p = logits.softmax(-1)
+    order = l.logits.double().argsort(dim=-1, descending=True, stable=True)[:, :top]
+    f = torch.zeros_like(p).scatter_(1, order, 1) * counted[:, None]
+    sums = torch.zeros(2, 2 * e + 1, device="cuda", dtype=torch.float64)
+    for twice in sums:
+        call("balance", n, m, l.logits, label, weight, twice)
+    right = torch.cat([f.sum(0), counted.sum()[None], (p * counted[:, None]).sum(0).detach()])
+    report(case, "balance", apart(sums[0], right), 1e-6)
+    report(case, "balance twice", float((sums[0] != sums[1]).sum()), 0)
+    rows = counted.sum().clamp_min(1)
+    loss = 0.25 * e * ((f.sum(0) / rows) * ((p * counted[:, None]).sum(0) / rows)).sum()
+    gradient, = torch.autograd.grad(loss, logits)
+    before = torch.randn_like(l.d_logits) * gradient.norm() / max(1, gradient.numel()) ** .5
+    d_logits = before.clone()
+    call("balance_back", n, m, l.logits, label, weight, sums[0], C.c_double(0.25), d_logits)
+    report(case, "balance_back", apart(d_logits, before.double() + gradient), FP32)
+    l.logits[-1, -1] = float("inf")
+    call("count", n, m, 2, l.choice, l.logits, label, weight, choices)
+    report(case, "not finite", float(not choices[2].isnan().any() or choices[:2].isnan().any()), 0)
+
+
 def check_twice(size):
     """All bits of both directions."""
     kept = []
@@ -247,6 +282,8 @@ def main():
                 l.m.least = 0.3 if scale > 1 else 0.
                 check_router(f"{size} {score} {normalize} {scale}", l, make)
                 cases += 1
+        check_loads(f"{size} loads", experts.Layer(*size), make)
+        cases += 1
         for groups, top_groups in ((0, 0), (2, 1), (4, 2), (4, 4)):
             if groups and (size[3] % groups or size[3] // groups < 2 or size[4] > size[3] // groups * top_groups):
                 continue

@@ -1,5 +1,6 @@
 /* test_ops.c: the layer's other operations against float64: forward by naive loops, backward by
  * differences of those. */
+#include "burst_attend.h"
 #include "burst_step.h"
 #include "burst_sizes.h"
 #include "base/blas.h"

@@ -1,15 +1,18 @@
-/* choices.cu: records which experts an emitted program chooses. Linked with --wrap of burst_op_choose, whose
- * calls come here. */
+/* choices.cu: records which experts an emitted program chooses. Linked with --wrap of burst_op_choose and of
+ * burst_op_choose_corrected, whose calls come here. */
 #include "burst_step_cuda.h"
 
 #include <stdlib.h>
 
 #define CHOOSE _Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf
+#define CORRECTED _Z25burst_op_choose_correctedP8BurstGpulPK12BurstExpertsPKfS5_PiPf
 #define JOIN(a, b) a##b
 #define NAMED(a, b) JOIN(a, b)
 
 extern "C" int NAMED(__real_, CHOOSE)(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits,
                                       int32_t *choice, float *route);
+extern "C" int NAMED(__real_, CORRECTED)(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits,
+                                         const float *correction, int32_t *choice, float *route);
 
 static int32_t *record;
 static int64_t recorded;
@@ -20,15 +23,27 @@ extern "C" const int32_t *recorded_choices(int64_t *count)
     return record;
 }
 
+static int add(int64_t count, const int32_t *choice)
+{
+    record = (int32_t *)realloc(record, sizeof *record * (size_t)(recorded + count + 1));
+    if (!record || cudaDeviceSynchronize() != cudaSuccess ||
+        cudaMemcpy(record + recorded, choice, sizeof *record * (size_t)count, cudaMemcpyDeviceToHost) !=
+            cudaSuccess)
+        return BURST_E_DEVICE;
+    recorded += count;
+    return BURST_OK;
+}
+
 extern "C" int NAMED(__wrap_, CHOOSE)(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits,
                                       int32_t *choice, float *route)
 {
     BURST_TRY(NAMED(__real_, CHOOSE)(g, n, m, logits, choice, route));
-    record = (int32_t *)realloc(record, sizeof *record * (size_t)(recorded + n * m->top + 1));
-    if (!record || cudaDeviceSynchronize() != cudaSuccess ||
-        cudaMemcpy(record + recorded, choice, sizeof *record * (size_t)(n * m->top),
-                   cudaMemcpyDeviceToHost) != cudaSuccess)
-        return BURST_E_DEVICE;
-    recorded += n * m->top;
-    return BURST_OK;
+    return add(n * m->top, choice);
+}
+
+extern "C" int NAMED(__wrap_, CORRECTED)(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits,
+                                         const float *correction, int32_t *choice, float *route)
+{
+    BURST_TRY(NAMED(__real_, CORRECTED)(g, n, m, logits, correction, choice, route));
+    return add(n * m->top, choice);
 }

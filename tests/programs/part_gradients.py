@@ -77,6 +77,11 @@ POINTS = [
     Point(part="moe { experts 8; top 2; ffn swiglu 96; shared 48; score sigmoid; scale 1.5; }", more="ffn chunks 2;"),
     Point(part="moe { experts 8; top 2; ffn swiglu 96; alpha 1.702; offset 1; limit 7; normalize yes; }"),
     Point(part="moe { experts 4; top 1; ffn swiglu 264; }", more="recompute save(o(1), lse(1)); offload optimizer; update host;"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; alpha 1.702; offset 1; limit 7; normalize yes; router_bias yes; bias yes; }"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; normalize yes; router_bias yes; bias yes; shared 48; }", more="recompute selective; ffn chunks 3;"),
+    Point(part="moe { experts 16; top 4; ffn swiglu 96; score sigmoid; normalize yes; correction yes; scale 2.5; shared 48; }", more="recompute full; ffn chunks 2;"),
+    Point(part="moe { experts 16; top 4; ffn swiglu 96; score sigmoid; normalize yes; correction yes; groups 4; top_groups 2; group_score two; }", more="recompute selective;"),
+    Point(part="moe { experts 16; top 2; ffn swiglu 72; groups 4; top_groups 1; group_score max; }", more="offload optimizer; update host;"),
 ]
 # Recurrent layers: Qwen3.5 and Qwen3-Next, whose attention has a gate, and Mamba-2 as in Granite 4; key_dims of all kernels.
 SCANS = {"delta": "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 64; value_dim 64; conv 4; }",
@@ -135,7 +140,7 @@ POINTS += [
     Point(masks=("first", "limits"), sequence=1024, context=4, schedule="burst"),
 ]
 SCAN_LIMITS = {"delta": 4.7e-2, "mamba": 1.1e-1} # those of gradients.c: what torch's bf16 gives, recurrent_noise.py
-CHOOSE = "_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf"
+CHOOSE = ("_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf", "_Z25burst_op_choose_correctedP8BurstGpulPK12BurstExpertsPKfS5_PiPf")
 
 
 def selects(p):
@@ -172,7 +177,7 @@ def link(m, p, mains):
         return m.link(source, mains)
     recorder = m.work / f"choices_{source.stem}.o"
     m.run([*m.nvcc_command(), "-c", machine.ROOT / "tests/programs/choices.cu", "-o", recorder], recorder.stem, 60)
-    return m.link(source, [*mains, recorder], ["-Xlinker", f"--wrap={CHOOSE}"])
+    return m.link(source, [*mains, recorder], [word for one in CHOOSE for word in ("-Xlinker", f"--wrap={one}")])
 
 
 def measure(m, program, point, name, env):

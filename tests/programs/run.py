@@ -24,6 +24,7 @@ PARTS = {"numerics": "attention against float64 and beside cuDNN", "gradients": 
          "documents": "packed documents: partitions made for each batch beside fixed ones and PyTorch",
          "nodes": "two simulated nodes: right, and waiting as predicted", "step": "Llama-3-8B shapes: time, MFU, memory",
          "packed": "steps on packed documents: partitions made for each batch beside fixed ones and PyTorch",
+         "loads": "loads of experts: balance, corrections that move, beside the host backend",
          "memcheck": "small programs under compute-sanitizer"}
 
 

@@ -109,6 +109,22 @@ static void add_chunks(MemoryMaker *m)
                     ranks * ranks);
 }
 
+/* How many tokens choose each expert, and corrections of routers. */
+static void add_loads(MemoryMaker *m)
+{
+    const BurstExperts *e = &m->program->model.experts;
+    const bool device = m->program->target->device_memory;
+    m->on_device = device;
+    if (step_counts(m->program))
+        add_buffers(m, "counts", "double", sizeof(double), 1,
+                    "[layers][experts] choices; of a sequence [2 * experts + 1] for its balance",
+                    (int64_t)(m->program->model.layers + 2) * e->experts + 1);
+    if (e->correction && device)
+        add_buffers(m, "corrections", "float", sizeof(float), 1, "[layers][experts]",
+                    (int64_t)m->program->model.layers * e->experts);
+    m->on_device = false;
+}
+
 /* Allocated by burst_live_make, which defines the layout. */
 static void add_live(MemoryMaker *m)
 {
@@ -308,6 +324,7 @@ Memory memory_make(Arena *a, const Draft *d)
     m.queries = choice_chunks_queries(c) ? m.of[0].shares * tokens_in_chunk(m.n, c->token_chunks) : 0;
     m.key_tokens = choice_chunks_keys(c) ? m.queries : 0;
     add_chunks(&m);
+    add_loads(&m);
     add_live(&m);
     if (!p->library)
         add_batch(&m);

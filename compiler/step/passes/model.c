@@ -173,14 +173,15 @@ static const Tensor layer_tensors[] = {
     {"mlp.experts.%d.gate_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias, .each = 2},
     {"mlp.experts.%d.up_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias},
     {"mlp.experts.%d.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, experts_bias, .each = 1},
-    {"mlp.router.bias", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, router_bias},
-    {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
     {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
+    /* last, so that others stay aligned */
+    {"mlp.router.bias", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, router_bias},
+    {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
     {"linear_attn.A_log", DIM_ONE, DIM_SCAN_HEADS, FIRST_ZEROS, scans}, /* dt_bias follows it */
     {"linear_attn.dt_bias", DIM_ONE, DIM_SCAN_HEADS, FIRST_ONES, scans},
     {"linear_attn.D", DIM_ONE, DIM_SCAN_HEADS, FIRST_ONES, skips},
-    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks}, /* last, so that matrices stay aligned */
+    {"self_attn.sinks", DIM_ONE, DIM_HEADS, FIRST_ZEROS, sinks},
 };
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
@@ -630,7 +631,7 @@ static Operand operand(const Step *s, const Model *m, const char *text)
 
 bool step_counts(const Program *p)
 {
-    return p->model.experts.experts && !p->infer.lengths && p->target && !p->target->device_memory;
+    return p->model.experts.experts && !p->infer.lengths && p->target;
 }
 
 /* Tokens that choose experts are counted where the target has the operation, and there are labels. */

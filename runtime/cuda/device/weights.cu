@@ -112,6 +112,26 @@ int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGp
     return BURST_OK;
 }
 
+typedef struct Corrections {
+    BurstGpu *g;
+    const float *from;
+    const BurstGpuWeights *to;
+} Corrections;
+
+static int write_run(void *with, int unit, const BurstRun *r, int64_t from)
+{
+    const Corrections *c = (const Corrections *)with;
+    return burst_gpu_upload(c->g, c->from + from, (size_t)r->count * sizeof *c->from,
+                            c->to->param[unit] + r->at);
+}
+
+int burst_gpu_write_corrections(BurstGpu *g, const struct BurstPlan *p, const float *corrections,
+                                const BurstGpuWeights *to)
+{
+    Corrections c = {g, corrections, to};
+    return burst_each_correction(g->ctx, p, write_run, &c);
+}
+
 /* ---- the norm ---- */
 /* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups aligned to
  * multiples of eight, since tensors may begin anywhere. Launches are in order, so additions are too. */

@@ -1,4 +1,5 @@
 /* host/ops/elementwise.c: SwiGLU, scaling, biases, addition, sums of squares. */
+#include "burst_attend.h"
 #include "burst_step.h"
 #include "host/ops/vec.h"
 

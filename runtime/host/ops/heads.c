@@ -1,5 +1,6 @@
 /* host/ops/heads.c: converts between token-major [n][heads*d] and head-major [heads][n][d], with and without
  * RoPE. */
+#include "burst_attend.h"
 #include "burst_step.h"
 #include "families/frequency.h"
 #include "host/ops/vec.h"

@@ -1,4 +1,5 @@
 /* host/ops/sink.c: operations on attention's outputs, for any schedule: delta, and learned sinks. */
+#include "burst_attend.h"
 #include "burst_step.h"
 #include "host/ops/vec.h"
 

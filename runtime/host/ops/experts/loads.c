@@ -1,5 +1,6 @@
 /* host/ops/experts/loads.c: how many of the counted tokens chose each expert, and the loss that balances
  * experts. */
+#include "burst_step.h"
 #include "burst_train.h"
 
 #include <math.h>
@@ -17,14 +18,13 @@ static bool all_finite(const float *x, int n)
     return finite;
 }
 
-int burst_op_count(BurstCtx *e, int64_t n, const BurstExperts *m, int layer, const int32_t *choice,
-                   const float *logits, const int32_t *label, const float *weight, BurstLoads *l)
+int burst_op_count(BurstExec *e, int64_t n, const BurstExperts *m, int layer, const int32_t *choice,
+                   const float *logits, const int32_t *label, const float *weight, const BurstLoads *l)
 {
     double *of = l->choices + (int64_t)layer * m->experts;
+    (void)e;
     for (int64_t t = 0; t < n; t++) {
-        if (!all_finite(logits + t * m->experts, m->experts))
-            return burst_fail(e, BURST_E_NUMERIC,
-                              "logits of the router in layer %d are not finite; layers count from 0", layer);
+        of[0] += all_finite(logits + t * m->experts, m->experts) ? 0 : NAN;
         for (int k = 0; k < m->top && counts(label, weight, t); k++)
             of[choice[t * m->top + k]]++;
     }
@@ -51,8 +51,8 @@ static bool is_among_top(const BurstExperts *m, const float *logit, int expert)
     return before < m->top;
 }
 
-int burst_op_balance(BurstCtx *e, int64_t n, const BurstExperts *m, const float *logits, const int32_t *label,
-                     const float *weight, BurstLoads *l)
+int burst_op_balance(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
+                     const int32_t *label, const float *weight, const BurstLoads *l)
 {
     double p[BURST_MOST_EXPERTS];
     (void)e;
@@ -64,16 +64,16 @@ int burst_op_balance(BurstCtx *e, int64_t n, const BurstExperts *m, const float 
             l->chosen[i] += is_among_top(m, logits, i);
             l->softmax[i] += p[i];
         }
-        l->rows++;
+        l->rows[0]++;
     }
     return BURST_OK;
 }
 
 /* Only P has a gradient: dz = p (g - sum(g p)), g the factor of P. */
-int burst_op_balance_back(BurstCtx *e, int64_t n, const BurstExperts *m, const float *logits,
+int burst_op_balance_back(BurstExec *e, int64_t n, const BurstExperts *m, const float *logits,
                           const int32_t *label, const float *weight, const BurstLoads *l, float *d_logits)
 {
-    const double factor = l->rows > 0 ? l->scale * m->experts / l->rows / l->rows : 0;
+    const double rows = l->rows[0], factor = rows > 0 ? l->scale * m->experts / rows / rows : 0;
     double p[BURST_MOST_EXPERTS];
     (void)e;
     for (int64_t t = 0; t < n; t++, logits += m->experts, d_logits += m->experts) {
@@ -97,6 +97,16 @@ int burst_sum_counts(BurstCtx *c, double *count, int64_t n)
     for (int64_t at = 0; at < n; at += most)
         BURST_TRY(burst_allreduce(c, (BurstGroup){0, 1, burst_world(c)}, count + at,
                                   (int)(n - at < most ? n - at : most)));
+    return BURST_OK;
+}
+
+int burst_check_choices(BurstCtx *c, int layers, int experts, const double *choices)
+{
+    for (int64_t i = 0; i < (int64_t)layers * experts; i++)
+        if (isnan(choices[i]))
+            return burst_fail(c, BURST_E_NUMERIC,
+                              "logits of the router in layer %lld are not finite; layers count from 0",
+                              (long long)(i / experts));
     return BURST_OK;
 }
 
