@@ -1,5 +1,5 @@
-/* burst_range.h: masks on tiles of a chunk's tokens, and the tiles that a transfer carries, as a few runs; the
- * compiler and the runtime find them by the rule of burst_prune.h. */
+/* burst_range.h: masks on tiles of the tokens of a chunk, and the tiles that a transfer carries, as a few
+ * runs; the compiler and the runtime find them by the rule of burst_prune.h. */
 #ifndef BURST_RANGE_H
 #define BURST_RANGE_H
 

@@ -1,8 +1,8 @@
 """Loads of experts of emitted programs, beside the host backend with the same weights and text: the balance loss, the largest load of each
 layer, and corrections that move once a step, with the optimizer on the device, in host memory, and there for the device's update.
 
-Choices of bf16 differ from fp32's for near scores, so loads agree within LOAD, the balance loss within BALANCE, and of the corrections all but
-SHARE are equal to the bit. A router whose logits overflow ends the run with its layer.
+Choices of bf16 differ from fp32's for near scores, so the balance loss agrees within BALANCE, and of the corrections after three steps all but
+SHARE are equal to the bit. Loads agree within LOAD in the first step; later ones follow from corrections that differ. A router whose logits overflow ends the run with its layer.
 """
 import json
 import pathlib
@@ -12,7 +12,7 @@ import machine
 
 sys.path.insert(0, str(machine.ROOT / "tests/lib"))
 
-LOAD, BALANCE, SHARE, RATE, STEPS = 0.03, 2e-3, 0.08, 0.0625, 3
+LOAD, BALANCE, SHARE, RATE, STEPS = 0.02, 2e-3, 0.08, 0.0625, 3
 LAYOUTS = {"device": "", "offload": "offload optimizer; update host;", "fetched": "offload optimizer; update device;"}
 MOE = "moe { experts 16; top 4; ffn swiglu 96; score sigmoid; normalize yes; eps 1e-20; correction %g; balance 0.3; shared 96; }" % RATE
 
@@ -39,10 +39,10 @@ def corrections(folder):
 
 
 def compare(m, name, lines, right, moved, right_moved):
-    load = max(abs(a / b - 1) for x, y in zip(lines, right) for a, b in zip(x["expert_loads"], y["expert_loads"]))
+    load = max(abs(a / b - 1) for a, b in zip(lines[0]["expert_loads"], right[0]["expert_loads"]))
     balance = max(abs(x["balance"] / y["balance"] - 1) for x, y in zip(lines, right))
     apart = sum(int((moved[n] != t).sum()) for n, t in right_moved.items()) / sum(t.numel() for t in right_moved.values())
-    m.add("loads", name, f"loads differ by {load:.1e}, balance by {balance:.1e}, {100 * apart:.1f} % of the corrections; loss {lines[-1]['loss']:.4f}, "
+    m.add("loads", name, f"first loads differ by {load:.1e}, balance by {balance:.1e}, {100 * apart:.1f} % of the corrections; loss {lines[-1]['loss']:.4f}, "
           f"host {right[-1]['loss']:.4f}", f"<= {LOAD}, {BALANCE}, {100 * SHARE} %",
           len(lines) == STEPS and load <= LOAD and balance <= BALANCE and apart <= SHARE and moved.keys() == right_moved.keys())
 
