@@ -121,6 +121,19 @@ static inline BurstBackward plan_heads_of(const BurstBackward &pair, int at, int
 }
 #endif
 
+#ifdef PLAN_SELECTIONS
+/* Launches of backward, each with a band of the tiles of queries: those that chose a tile of keys lie
+ * anywhere, and rows of a band stay in the L2 cache. Each band adds dK and dV once more, which one head alone
+ * is not worth. */
+enum { PLAN_BAND_BYTES = 32 << 20 };
+static inline int plan_bands(const BurstForward &, int) { return 1; }
+static inline int plan_bands(const BurstBackward &p, int heads)
+{
+    const double bytes = (double)p.q_tokens.n * (6 * PLAN_HEAD_DIM + 2 * PLAN_VALUE_DIM);
+    return heads > 1 && bytes > PLAN_BAND_BYTES ? (int)(bytes / PLAN_BAND_BYTES + 0.5) : 1;
+}
+#endif
+
 /* Launches `one` for all heads of the pairs or, if the mask has a selection, for the heads of each list. */
 template <class MASK, class PAIR, class ONE>
 static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, const ONE &one)
@@ -130,13 +143,21 @@ static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, con
     if (BurstSelects<MASK>::YES) {
         PAIR some[BURST_MOST_CHUNKS];
         cudaError_t e = cudaSuccess;
-        const int begin = pair->q_head0, end = begin + pair->q_heads;
+        const int begin = pair->q_head0, end = begin + pair->q_heads,
+                  tile = (int)plan_masks[s->mask]->selection->queries,
+                  tiles = (int)((PLAN_SEQUENCE + tile - 1) / tile);
         for (int head = begin, heads; head < end && e == cudaSuccess; head += heads) {
             heads = plan_alike(s, head, end);
             for (int i = 0; i < pairs; i++)
                 some[i] = plan_heads_of(pair[i], head - begin, heads);
-            some->lists.chosen = plan_chosen(s, head);
-            e = one(some);
+            const BurstChosen chosen = plan_chosen(s, head);
+            const int bands = plan_bands(*pair, heads);
+            for (int band = 0; band < bands && e == cudaSuccess; band++) {
+                some->lists.chosen = chosen;
+                some->lists.chosen.begin = (int)((int64_t)tiles * band / bands);
+                some->lists.chosen.end = (int)((int64_t)tiles * (band + 1) / bands);
+                e = one(some);
+            }
         }
         return e;
     }
