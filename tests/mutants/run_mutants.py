@@ -151,7 +151,7 @@ class Campaign:
         self.link_command = next(line for line in links if "-o bin/burstc " in line)
         self.tree = folder / "tree"  # as it is now, whatever is written or built meanwhile
         for name in ("compiler", "dsl", "runtime"):
-            shutil.copytree(ROOT / name, self.tree / name, ignore=lambda at, names: [n for n in names if "." in n and not n.endswith((".c", ".h"))])
+            shutil.copytree(ROOT / name, self.tree / name, ignore=lambda at, names: [n for n in names if "." in n and not n.endswith((".c", ".h", ".def"))])
         for name in ("libburstc_passes.a", "CMakeFiles/burstc.dir/main.c.o"):
             (self.tree / "build/compiler" / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(self.build / "compiler" / name, self.tree / "build/compiler" / name)

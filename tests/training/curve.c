@@ -73,7 +73,14 @@ static double sequence_loss(const Twin *t, const Options *o, const Sequence *s, 
         mask[layer] = (Mask64){mask_view_keep, &view[layer], view[layer].mask->select, view[layer].doc};
     }
     Batch64 b = {p->sequence, s->token, s->label, s->weight, mask};
-    return model64_sequence(&t->x.shape, t->w, &b, scale, t->grad);
+    int32_t *place = calloc((size_t)t->x.p->sequence, sizeof *place); /* where recurrent layers restart */
+    for (int64_t i = 1; i < t->x.p->sequence; i++)
+        place[i] = s->doc[i] == s->doc[i - 1] ? place[i - 1] + 1 : 0;
+    Shape64 shape = t->x.shape;
+    shape.place = place;
+    const double loss = model64_sequence(&shape, t->w, &b, scale, t->grad);
+    free(place);
+    return loss;
 }
 
 /* Every rank hands in its tokens, so every rank calls. */

@@ -29,8 +29,8 @@ enum { TURNS = 2 }; /* sequences a data group: gradients are added up */
 static const double tolerance[] = {1e-5, 3e-2}; /* on the host, on GPUs */
 /* The same of models with scans. On the host half a unit in the last place of fp32 in the weights alone
  * changes gradients of four such layers by 1e-5 to 1.7e-4 in float64. On GPUs torch's bf16 alone misses some,
- * a few numbers that are sums over tokens which nearly cancel, by 3.7e-2 or more with the delta rule and up to
- * 1.06e-1 without it (programs/recurrent_noise.py). */
+ * a few numbers that are sums over tokens which nearly cancel, by 3.7e-2 or more with the delta rule, by up
+ * to 1.06e-1 without it (programs/recurrent_noise.py). */
 static const double scan_tolerance = 1e-4,
                     device_scan_tolerance[] = {
                         [BURST_SCAN_READ_NONE] = 1.1e-1, [BURST_SCAN_READ_KEY] = 4.7e-2};
