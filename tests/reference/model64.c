@@ -164,6 +164,7 @@ static void linear(int64_t n, int64_t in, int64_t out, const double *x, const do
                 sum += x[t * in + i] * w[o * in + i];
             y[t * out + o] = sum;
         }
+    round64(n * out, y);
 }
 
 static void linear_back(int64_t n, int64_t in, int64_t out, const double *x, const double *w,
@@ -175,6 +176,7 @@ static void linear_back(int64_t n, int64_t in, int64_t out, const double *x, con
                 dx[t * in + i] += dy[t * out + o] * w[o * in + i];
                 dw[o * in + i] += dy[t * out + o] * x[t * in + i];
             }
+    round64(n * in, dx);
 }
 
 static double inverse_rms(const double *x, int hidden, double eps)
@@ -192,6 +194,7 @@ static void rmsnorm(double eps, int64_t n, int hidden, const double *x, const do
         double r = inverse_rms(x, hidden, eps);
         for (int i = 0; i < hidden; i++)
             y[i] = x[i] * r * w[i];
+        round64(hidden, y);
     }
 }
 
@@ -206,6 +209,7 @@ static void rmsnorm_back(double eps, int64_t n, int hidden, const double *x, con
         }
         for (int i = 0; i < hidden; i++)
             dx[i] += r * dy[i] * w[i] - r * r * r * along / hidden * x[i];
+        round64(hidden, dx);
     }
 }
 
@@ -235,6 +239,7 @@ static void to_heads(int64_t n, int heads, int d, const Shape64 *turned, const d
             memcpy(to, x + (t * heads + h) * d, sizeof(double) * (size_t)d);
             if (turned)
                 rotate(to, d, turned->rope_theta, position_of(turned, t), 1);
+            round64(d, to);
         }
 }
 
@@ -246,6 +251,7 @@ static void from_heads(int64_t n, int heads, int d, const Shape64 *turned, const
             memcpy(to, x + (h * n + t) * d, sizeof(double) * (size_t)d);
             if (turned)
                 rotate(to, d, turned->rope_theta, position_of(turned, t), -1);
+            round64(d, to);
         }
 }
 
@@ -253,6 +259,7 @@ static void swiglu(int64_t count, const double *g, const double *u, double *a)
 {
     for (int64_t i = 0; i < count; i++)
         a[i] = g[i] / (1 + exp(-g[i])) * u[i];
+    round64(count, a);
 }
 
 static void swiglu_back(int64_t count, const double *g, const double *u, const double *da, double *dg,
@@ -263,12 +270,19 @@ static void swiglu_back(int64_t count, const double *g, const double *u, const d
         dg[i] = da[i] * u[i] * sigmoid * (1 + g[i] * (1 - sigmoid));
         du[i] = da[i] * g[i] * sigmoid;
     }
+    round64(count, dg), round64(count, du);
 }
 
 static void add(int64_t count, const double *x, double *y)
 {
     for (int64_t i = 0; i < count; i++)
         y[i] += x[i];
+}
+
+static void add_rounded(int64_t count, const double *x, double *y)
+{
+    add(count, x, y);
+    round64(count, y);
 }
 
 /* ---- one layer ---- */
@@ -560,7 +574,7 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
     } else {
         attend(s, n, mask, w, c);
     }
-    add(n * s->hidden, c->x, c->x2);
+    add_rounded(n * s->hidden, c->x, c->x2);
     rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
     if (s->experts) {
         memset(out, 0, sizeof *out * (size_t)(n * s->hidden));
@@ -575,7 +589,7 @@ static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer 
         swiglu(n * s->ffn, c->g, c->u, c->a);
         linear(n, s->ffn, s->hidden, c->a, w->at[L_DOWN], out);
     }
-    add(n * s->hidden, c->x2, out);
+    add_rounded(n * s->hidden, c->x2, out);
 }
 
 /* dx holds the gradient of the layer's output and becomes that of x2, the middle of the layer. */

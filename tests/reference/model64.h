@@ -11,6 +11,7 @@
 #ifndef MODEL64_H
 #define MODEL64_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -157,6 +158,16 @@ typedef struct Batch64 {
     const Mask64 *mask;           /* [layers] */
     const int32_t *choice; /* [layers][n][top]: the experts that tokens take; NULL: those they choose */
 } Batch64;
+/* Whether results of operations are rounded to bf16, as devices keep them. */
+__attribute__((weak)) bool rounds64;
+static inline void round64(int64_t n, double *x)
+{
+    int exponent;
+    for (int64_t i = 0; rounds64 && i < n; i++) {
+        const double part = frexp(x[i], &exponent);
+        x[i] = ldexp(nearbyint(ldexp(part, 8)), exponent - 8);
+    }
+}
 /* The sum over tokens of weight * (logsumexp(logits) - logits[label]); adds the gradient of scale * that
  * sum to grad (the layout of w), unless grad is NULL. */
 double model64_sequence(const Shape64 *s, const double *w, const Batch64 *b, double scale, double *grad);

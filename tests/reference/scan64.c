@@ -324,9 +324,13 @@ static Kept forward(const Shape64 *s, int64_t n, const double *x, const Scan64We
     if (!s->scan.plain)
         product(n, s->hidden, z.heads, x, w->b, c.b);
     product(n, s->hidden, z.heads, x, w->a, c.a);
+    round64(n * z.columns, c.raw), round64(n * z.values, c.gate);
     convolve(s, n, w->conv, w->conv_bias, &c);
+    round64(n * z.columns, c.act);
     scan(s, n, w, &c);
+    round64(n * z.values, c.o);
     gated_norm(s, n, w->norm, &c);
+    round64(n * z.values, c.y);
     return c;
 }
 
@@ -334,6 +338,7 @@ void scan64_forward(const Shape64 *s, int64_t n, const double *x, const Scan64We
 {
     Kept c = forward(s, n, x, w);
     product(n, sizes_of(s).values, s->hidden, c.y, w->out, y);
+    round64(n * s->hidden, y);
     kept_free(&c);
 }
 
@@ -343,18 +348,23 @@ void scan64_backward(const Shape64 *s, int64_t n, const double *x, const Scan64W
     const Sizes z = sizes_of(s);
     Kept c = forward(s, n, x, w), d = kept_new(s, n);
     product_back(n, z.values, s->hidden, c.y, w->out, dy, d.y, dw->out);
+    round64(n * z.values, d.y);
     gated_norm_back(s, n, w->norm, &c, d.y, d.o, d.gate, dw->norm);
+    round64(n * z.values, d.o), round64(n * z.values, d.gate);
     for (int head = 0; head < z.heads; head++) {
         double *later = new64(z.dk * z.dv);
         for (int64_t t = n - 1; t >= 0; t--)
             token_back(s, w, &c, t, head, d.o + t * z.values + head * z.dv, later, d.act, d.b, d.a, dw);
         free(later);
     }
+    round64(n * z.columns, d.act);
     convolve_back(s, n, w->conv, &c, d.act, d.raw, dw->conv, dw->conv_bias);
+    round64(n * z.columns, d.raw);
     product_back(n, s->hidden, z.columns, x, w->qkv, d.raw, dx, dw->qkv);
     product_back(n, s->hidden, z.values, x, w->z, d.gate, dx, dw->z);
     if (!s->scan.plain)
         product_back(n, s->hidden, z.heads, x, w->b, d.b, dx, dw->b);
     product_back(n, s->hidden, z.heads, x, w->a, d.a, dx, dw->a);
+    round64(n * s->hidden, dx);
     kept_free(&c), kept_free(&d);
 }
