@@ -224,7 +224,7 @@ def program(text, root):
     if latents:
         parts.append(header(root, "burst_latents.h"))
     parts.append('#define BURST_FORM 90\n#include "burst_kernels.h"\n' + cut(kernels, r"^/\* The most chunks of queries or of keys in one launch.*?^\};$", "chunks of a launch"))
-    parts += [struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
+    parts += [struct(kernels, "BurstChosen"), struct(kernels, "BurstTokens"), struct(kernels, "BurstRows"),
               struct(kernels, "BurstTileList"), struct(kernels, "BurstTileLists"),
               cut(kernels, r"^enum \{ BURST_FIRST.*?\};$", "flags"), struct(kernels, "BurstForward"), struct(kernels, "BurstBackward"),
               struct(text, "PlanBuffers"), cut(text, r"^enum \{ PLAN_PARTS.*?^enum \{ PLAN_KEY_PART = PLAN_HEAD_DIM.*?^#endif$", "parts"),

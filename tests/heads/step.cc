@@ -83,7 +83,7 @@ static void solve(Answer *a)
                     rounded(1 + 0.2 * normal(random)));
         }
     a->grad.resize(a->weights.size());
-    std::vector<Mask64> mask(PLAN_LAYERS, Mask64{causal, nullptr, nullptr, nullptr});
+    std::vector<Mask64> mask(PLAN_LAYERS, Mask64{causal, nullptr, nullptr, nullptr, nullptr});
     for (int s = 0; s < PLAN_BATCH; s++) {
         Sequence x;
         for (int i = 0; i < PLAN_SEQUENCE; i++) {
