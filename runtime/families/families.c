@@ -451,7 +451,6 @@ static const char *const minimax_m2_unread[] = {"attn_type_list",
                                                 "layernorm_full_attention_beta",
                                                 "layernorm_linear_attention_beta",
                                                 "layernorm_mlp_beta",
-                                                "output_router_logits",
                                                 "max_model_len",
                                                 NULL};
 /* clang-format off: rows of tables */
