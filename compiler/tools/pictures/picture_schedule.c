@@ -10,8 +10,9 @@ Attended attended(Arena *a, const Draft *d, int mask, bool backward, bool simula
 {
     const int simulated = cost_simulated_ranks(d),
               more = simulate || simulated == d->choice.ranks ? 1 : fmax(1, SVG_CELLS / simulated);
-    Attended t = {.draft = d, .schedule = attentions_schedule(&d->attention, mask, backward), .mask = mask};
+    Attended t = {.draft = d, .mask = mask};
     t.in = cost_load(a, d, more * simulated, mask, backward, NULL);
+    t.schedule = t.in.schedule; /* of the pieces of heads, if ranks exchange these */
     if (simulate)
         t.time = attention_simulate(a, &t.in);
     return t;
