@@ -267,6 +267,8 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
 /* Only seconds, for `ranks` ranks from the first to the last. */
 AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
+/* The schedule that loads are of: with pieces of heads, if ranks exchange these. */
+const Schedule *cost_schedule(Arena *a, const Draft *d, int mask, bool backward);
 /* Loads of layers of each mask, forward and backward, with ranges. */
 typedef struct AttentionLoads {
     AttentionInput (*of)[2]; /* [mask_count] */

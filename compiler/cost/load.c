@@ -550,6 +550,15 @@ static const Schedule *schedule_in_pieces(Arena *a, const Schedule *s, int piece
     return made;
 }
 
+const Schedule *cost_schedule(Arena *a, const Draft *d, int mask, bool backward)
+{
+    const Schedule *s = attentions_schedule(&d->attention, mask, backward);
+    const int pieces = d->choice.head_pieces;
+    if (pieces < 2)
+        return s;
+    return schedule_in_pieces(a, s, pieces, NEW_ARRAY(a, int, (size_t)s->trace.n *(size_t)pieces));
+}
+
 static double *cells_in_pieces(Arena *a, const AttentionInput *in, const double *cells, int n, const int *of,
                                int pieces)
 {

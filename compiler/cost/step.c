@@ -285,7 +285,7 @@ static AttentionInput loaded_input(Arena *a, const Draft *d, int ranks, int mask
         return cost_load(a, d, ranks, mask, backward, pairs);
     AttentionInput in = d->loads->of[mask][backward];
     in.cluster = &d->program->cluster;
-    in.schedule = attentions_schedule(&d->attention, mask, backward);
+    in.schedule = cost_schedule(a, d, mask, backward);
     if (pairs)
         memcpy(pairs, d->loads->pairs[mask], sizeof *pairs * (size_t)in.ranks);
     return in;
@@ -495,8 +495,8 @@ static StepParts reuse_attention(Arena *a, const Draft *d, const StepParts *atte
     for (int k = 0; k < p.kinds; k++)
         for (int i = 0; i < ATTEND_REST && p.kind[k].layers; i++) {
             p.kind[k].input[i].cluster = &d->program->cluster;
-            p.kind[k].input[i].schedule = attentions_schedule(&d->attention, k % d->program->mask_count,
-                                                              i == ATTEND_BACKWARD);
+            p.kind[k].input[i].schedule = cost_schedule(a, d, k % d->program->mask_count,
+                                                        i == ATTEND_BACKWARD);
         }
     add_rest(a, &p, d, true);
     return p;
