@@ -306,7 +306,7 @@ static void pieces_follow_each_other(void **state)
         memcpy(of, p.of, sizeof *of * (size_t)p.ranks);
         const Piece turned[] = {of[0].pieces[1], of[0].pieces[0]}, one = of[0].pieces[0];
         ((Step *)t.memory.flow->step)->pieces = i == FEW ? 1 : 2;
-        k->program.model.scan.heads = 2;
+        k->program.model.scan.heads = 2, k->program.model.scan.columns = 16;
         k->program.model.scan_kernel = i == SHORT ? (int)p.sequence : 4;
         of[1] = i == ALIKE ? of[0] : of[1];
         of[0].pieces = i == TURNED ? turned : of[0].pieces;
