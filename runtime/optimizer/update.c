@@ -158,7 +158,7 @@ void burst_update_unit(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, i
                        w->v[unit], w->grad_bf16[unit], bf16});
 }
 
-/* ---- corrections of routers: of one run after the other ---- */
+/* ---- corrections of routers ---- */
 
 static int each_run(BurstCtx *c, const BurstPlan *p, int unit, const BurstTensor *t, BurstCorrectionRun *run,
                     void *with)
