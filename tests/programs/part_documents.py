@@ -2,12 +2,14 @@
 
 64 query heads, 8 key heads of 128. Lengths of documents are drawn from two published tables (A: WLB-LLM's, D: MagiAttention's;
 tests/runtime/test_balance.c), BURST_DOCUMENT_DRAWS batches of each (1). BURST_DOCUMENT_TOKENS: tokens of a GPU ("16K 32K"). Beside it
-benchmarks/documents_torch.py on the same lengths: Ulysses with FlexAttention, FlexAttention's context parallelism.
+benchmarks/documents_torch.py on the same lengths: Ulysses with FlexAttention, FlexAttention's context parallelism. Plans know the
+lengths; predicted is the mean of both directions over batches drawn from them. BURST_DOCUMENT_WAYS: some of WAYS ("gather auto").
 """
 import json
 import math
 import os
 import random
+import re
 import struct
 import typing
 
@@ -20,7 +22,7 @@ SETS = {"A": ([0, .5, .9, .99, .999, 1], [400, 3227, 5784, 26070, 119836, 124913
               [32, 200, 500, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 196608])}
 TOKENS = {"8K": 8192, "16K": 16384, "32K": 32768, "64K": 65536}
 WAYS = [("near", "zigzag"), ("near", "balanced(1Ki)"), ("gather", "balanced(1Ki)"), ("ring", "zigzag"), ("ring", "balanced(1Ki)"),
-        ("ulysses", "contiguous")]
+        ("ulysses", "contiguous"), ("auto", "auto")]
 
 
 def draw(name, tokens, seed):
@@ -45,12 +47,15 @@ def write_tokens(path, lengths, ids=(0,), width=2):
     path.write_bytes(b"BURSTTOK" + struct.pack("<IIQ", 1, width, len(tokens) + 1) + values)
 
 
-def model_text(ranks, tokens, schedule, partition, data):
+def model_text(ranks, tokens, schedule, partition, batch):
+    """batch: a path without suffix, of its token file and its table of lengths."""
     ranges = "" if schedule == "ulysses" else " ranges yes;"
-    return (f'import "masks";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {KV_HEADS}; head_dim {HEAD_DIM}; '
+    layout = machine.layout(ranks, schedule, "keys", partition).replace(" }", f"{ranges} }}")
+    if schedule == "auto":
+        layout = "layout { data 1; recompute none; }\n"
+    return (f'import "masks";\ntable doc per token lengths "{batch}.txt";\nmodel time {{ layers 1; hidden 64; heads {HEADS}; kv_heads {KV_HEADS}; head_dim {HEAD_DIM}; '
             f"ffn swiglu 64; vocab 64; tied yes; }}\nattention {{ default document; }}\nsequence {tokens};\n"
-            + machine.layout(ranks, schedule, "keys", partition).replace(" }", f"{ranges} }}")
-            + f'train {{ batch 1; data "{data}"; separator 1; }}\n')
+            + layout + f'train {{ batch 1; data "{batch}.tok"; separator 1; }}\n')
 
 
 class Case(typing.NamedTuple):
@@ -68,29 +73,34 @@ class Case(typing.NamedTuple):
 
 
 def build(m, case):
-    tokens = TOKENS[case.tokens_name] * m.gpus
-    source = m.emit(case.name(), machine.gpu_topology(1, m.gpus),
-                    model_text(m.gpus, tokens, case.schedule, case.partition, m.work / f"{case.batch()}.tok"))
+    tokens, topo = TOKENS[case.tokens_name] * m.gpus, machine.gpu_topology(1, m.gpus)
+    text = model_text(m.gpus, tokens, case.schedule, case.partition, m.work / case.batch())
+    source, cost = m.emit(case.name(), topo, text), m.cost(f"{case.name()}_cost", topo, text)
     program = m.work / case.name()
     m.run([*m.nvcc_command(), f'-DPLAN_SOURCE="{source}"', part_scale.TIMER, "-o", program, *m.libraries(True)], f"{program.name}.build", 400)
-    return program
+    return program, re.search(r"layout { (.*) }", cost)[1], float(re.search(r"drawn batches: mean ([\d.]+) ms", cost)[1])
 
 
-def measure(m, case, program, title, flops):
+def measure(m, case, built, title, flops):
+    program, layout, predicted = built
     env = {"CUDA_VISIBLE_DEVICES": "0"} if m.gpus == 1 else {}
     times = part_scale.measure(m, program, case.name(), env)
     f, b = times["forward"], times["backward"]
     m.add("documents", title, f"forward {1e3 * f:.2f} ms ({flops / f / m.gpus / 1e12:.0f} TFLOP/s per GPU), backward {1e3 * b:.2f} ms "
-          f"({2.5 * flops / b / m.gpus / 1e12:.0f}); without transfers {1e3 * times['forward_silent']:.2f}, {1e3 * times['backward_silent']:.2f}")
+          f"({2.5 * flops / b / m.gpus / 1e12:.0f}); without transfers {1e3 * times['forward_silent']:.2f}, {1e3 * times['backward_silent']:.2f}; "
+          f"predicted of drawn batches {predicted:.2f} ms; {layout}")
 
 
 def run(m):
-    ways = WAYS if m.gpus > 1 else [("ring", "contiguous")]
+    named = os.environ.get("BURST_DOCUMENT_WAYS", "near gather ring ulysses auto").split()
+    ways = [way for way in WAYS if way[0] in named] if m.gpus > 1 else [("ring", "contiguous")]
     batches = [(s, n, i) for s in SETS for n in os.environ.get("BURST_DOCUMENT_TOKENS", "16K 32K").split()
                for i in range(int(os.environ.get("BURST_DOCUMENT_DRAWS", "1")))]
     lengths = {batch: draw(batch[0], TOKENS[batch[1]] * m.gpus, batch[2]) for batch in batches}
     for batch in batches:
-        write_tokens(m.work / f"{batch[0]}_{batch[1]}_{batch[2]}.tok", lengths[batch])
+        stem = "_".join(map(str, batch))
+        write_tokens(m.work / f"{stem}.tok", lengths[batch])
+        (m.work / f"{stem}.txt").write_text("".join(f"{length}\n" for length in lengths[batch]))
     programs = dict(m.all(lambda case: build(m, case), [Case(*batch, *way) for batch in batches for way in ways]))
     for batch in batches:
         listed = lengths[batch]
