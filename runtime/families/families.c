@@ -286,9 +286,9 @@ static const ExpertFields ernie4_5_moe_fields = {"moe_num_experts",
                                                  .shared = "moe_num_shared_experts",
                                                  .shared_counts = true,
                                                  .absent_shared = 2,
+                                                 .absent_balance = 0.001,
                                                  .is = {.correction = 1, .least = 1e-12}};
-static const char *const granite_unread[] = {"output_router_logits", "router_aux_loss_coef",
-                                             "mamba_chunk_size", NULL};
+static const char *const granite_unread[] = {"mamba_chunk_size", NULL};
 static const FusedTensor granite_names[] = {
     {"shared_mlp.input_linear.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
     {"shared_mlp.output_linear.weight", {"mlp.down_proj.weight"}},
@@ -320,7 +320,8 @@ static const ExpertFields granite_hybrid_fields = {"num_local_experts",
                                                    11008,
                                                    true,
                                                    .shared = "shared_intermediate_size",
-                                                   .absent_shared = 1024};
+                                                   .absent_shared = 1024,
+                                                   .absent_balance = 0.001};
 static const ScanFields mamba_fields = {"mamba_n_heads",
                                         "mamba_n_groups",
                                         "mamba_d_state",
@@ -393,13 +394,17 @@ static const FusedTensor granitemoe_names[] = {
 static const Alias num_experts_aliases[] = {{"num_experts", "num_local_experts"}, {0}};
 static const Alias num_local_experts_aliases[] = {{"num_local_experts", "num_experts"}, {0}};
 static const ExpertFields qwen3_moe_fields = {
-    "num_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", 128, 8, 768, false};
+    "num_experts", "num_experts_per_tok",  "moe_intermediate_size", "norm_topk_prob", 128, 8, 768,
+    false,         .absent_balance = 0.001};
 static const ExpertFields olmoe_fields = {
-    "num_experts", "num_experts_per_tok", "intermediate_size", "norm_topk_prob", 64, 8, 2048, false};
+    "num_experts", "num_experts_per_tok", "intermediate_size", "norm_topk_prob", 64, 8, 2048,
+    false,         .absent_balance = 0.01};
 static const ExpertFields mixtral_fields = {
-    "num_local_experts", "num_experts_per_tok", "intermediate_size", NULL, 8, 2, 14336, true};
+    "num_local_experts",    "num_experts_per_tok", "intermediate_size", NULL, 8, 2, 14336, true,
+    .absent_balance = 0.001};
 static const ExpertFields granitemoe_fields = {
-    "num_local_experts", "num_experts_per_tok", "intermediate_size", NULL, 8, 2, 11008, true};
+    "num_local_experts",    "num_experts_per_tok", "intermediate_size", NULL, 8, 2, 11008, true,
+    .absent_balance = 0.001};
 static const ExpertFields qwen2_moe_fields = {"num_experts",
                                               "num_experts_per_tok",
                                               "moe_intermediate_size",
@@ -410,9 +415,11 @@ static const ExpertFields qwen2_moe_fields = {"num_experts",
                                               false,
                                               .shared = "shared_expert_intermediate_size",
                                               .absent_shared = 5632,
+                                              .absent_balance = 0.001,
                                               .is = {.shared_gate = 1}};
 static const ExpertFields qwen3_vl_moe_fields = {
-    "num_experts", "num_experts_per_tok", "moe_intermediate_size", NULL, 60, 4, 1408, true};
+    "num_experts", "num_experts_per_tok",  "moe_intermediate_size", NULL, 60, 4, 1408,
+    true,          .absent_balance = 0.001};
 static const ExpertFields gpt_oss_fields = {"num_local_experts",
                                             "num_experts_per_tok",
                                             "intermediate_size",
@@ -425,6 +432,7 @@ static const ExpertFields gpt_oss_fields = {"num_local_experts",
                                             .limit = "swiglu_limit",
                                             .absent_alpha = 1.702,
                                             .absent_limit = 7,
+                                            .absent_balance = 0.001,
                                             .is = {.router_bias = 1, .bias = 1, .offset = 1}};
 static const ExpertFields minimax_m2_fields = {"num_local_experts",
                                                "num_experts_per_tok",
@@ -434,6 +442,7 @@ static const ExpertFields minimax_m2_fields = {"num_local_experts",
                                                8,
                                                1536,
                                                true,
+                                               .absent_balance = 0.001,
                                                .is = {.score = BURST_SCORE_SIGMOID, .correction = 1}};
 static const char *const gpt_oss_unread[] = {"experts_per_token", "initial_context_length", NULL};
 static const char *const minimax_m2_unread[] = {"attn_type_list",
@@ -501,6 +510,7 @@ static const ExpertFields qwen3_5_moe_fields = {"num_experts",
                                                 true,
                                                 .shared = "shared_expert_intermediate_size",
                                                 .absent_shared = 512,
+                                                .absent_balance = 0.001,
                                                 .is = {.shared_gate = 1}};
 static const ExpertFields qwen3_next_fields = {"num_experts",
                                                "num_experts_per_tok",
@@ -512,6 +522,7 @@ static const ExpertFields qwen3_next_fields = {"num_experts",
                                                true,
                                                .shared = "shared_expert_intermediate_size",
                                                .absent_shared = 512,
+                                               .absent_balance = 0.001,
                                                .is = {.shared_gate = 1}};
 static const ScanFields gated_delta_fields = {"linear_num_value_heads",
                                               "linear_num_key_heads",

@@ -79,6 +79,9 @@ typedef struct ExpertFields {
     bool method; /* topk_method says whether groups are read: group_limited_greedy */
     int absent_groups, absent_top_groups;
     double absent_scale, absent_alpha, absent_limit;
+    /* transformers adds the balance loss (BurstExperts.balance) where output_router_logits is true, times
+     * router_aux_loss_coef, which this is where it is not given; 0: it adds none */
+    double absent_balance;
     /* what no field says, but for numbers; alpha and scale 0: 1 */
     BurstExperts is;
 } ExpertFields;

@@ -82,7 +82,14 @@ static void write_experts(FILE *out, const HfModel *m, const char *activation)
         fprintf(out, " offset %.15g;", is->offset);
     if (m->limit > 0)
         fprintf(out, " limit %.15g;", m->limit);
-    fputs(" }\n  ", out);
+    if (m->balance > 0)
+        fprintf(out, " balance %.15g;", m->balance);
+    fputs(" }\n", out);
+    if (m->balance > 0)
+        fputs("  # balance: of each sequence, averaged over a step's; transformers takes those of a forward "
+              "together, which is the same for one\n",
+              out);
+    fputs("  ", out);
 }
 
 static void write_model(FILE *out, const HfModel *m)

@@ -2,6 +2,7 @@
  * read, compared with a plan, and written. */
 #include "safetensors/safetensors.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +158,7 @@ HfModel model_of(const BurstPlan *p)
                  .weight_scale = p->experts.scale,
                  .alpha = p->experts.alpha,
                  .limit = p->experts.limit,
+                 .balance = p->experts.balance,
                  .sinks = has_tensor(p, "self_attn.sinks"),
                  .vocab = p->vocab,
                  .norm_eps = p->norm_eps,
@@ -672,6 +674,32 @@ static bool write_dense(json_t *config, const HfModel *m)
     return json_object_set_new(config, dense_fields[f->dense], types) == 0;
 }
 
+/* Whether transformers adds a loss of the type that balances experts. */
+static bool has_balance(const Family *f) { return f->moe && f->moe->absent_balance > 0; }
+
+/* A folder that adds the balance loss is trained with it, or not at all: a plan may add one to others. */
+static void read_balance(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    const json_t *on = json_object_get(config, "output_router_logits"),
+                 *times = json_object_get(config, "router_aux_loss_coef");
+    char text[VALUE_TEXT];
+    value_text(given(on) && !json_is_boolean(on) ? on : times, text);
+    if (given(on) && !json_is_boolean(on))
+        misfit(m, "output_router_logits is %s; only true or false is computed", text);
+    if (!json_is_true(on))
+        return;
+    if (given(times) && (!json_is_number(times) || json_number_value(times) < 0))
+        misfit(m, "router_aux_loss_coef is %s; only a number from 0 on is computed", text);
+    there->balance = given(times) ? json_number_value(times) : there->family->moe->absent_balance;
+    if (!plan || fabs(plan->balance - there->balance) <= 1e-6 * there->balance)
+        return;
+    snprintf(text, sizeof text, plan->balance > 0 ? "balance %.9g" : "none", plan->balance);
+    misfit(m,
+           "output_router_logits is true, so that transformers adds %.9g times the balance loss; the model "
+           "has %s: write `balance %.9g;` in `moe { ... }`, or set the field to false",
+           there->balance, text, there->balance);
+}
+
 /* What fields do not say is the family's. */
 static void check_experts(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
@@ -680,6 +708,8 @@ static void check_experts(Misfits *m, const json_t *config, const HfModel *plan,
         return;
     if (!x->normalize)
         there->normalize = x->absent_normalize;
+    if (has_balance(there->family))
+        read_balance(m, config, plan, there);
     const char *method = json_string_value(json_object_get(config, "topk_method"));
     if (x->method && (!method || strcmp(method, "group_limited_greedy") != 0))
         there->groups = there->top_groups = 1;
@@ -758,7 +788,9 @@ bool model_has_field(const Family *f, const char *name)
     found = found || (f->dense && strcmp(name, dense_fields[f->dense]) == 0) ||
             (f->dense == DENSE_START && strcmp(name, "moe_layer_end_index") == 0) ||
             (f->dense == DENSE_LISTED && strcmp(name, "decoder_sparse_step") == 0) ||
-            (f->moe && f->moe->method && strcmp(name, "topk_method") == 0);
+            (f->moe && f->moe->method && strcmp(name, "topk_method") == 0) ||
+            (has_balance(f) &&
+             (strcmp(name, "output_router_logits") == 0 || strcmp(name, "router_aux_loss_coef") == 0));
     found = found || scans_has_field(f, name) ||
             (f->layer_ropes == ROPES_BY_WORD && strcmp(name, "position_embedding_type") == 0);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)

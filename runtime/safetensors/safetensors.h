@@ -109,6 +109,7 @@ typedef struct HfModel {
     int64_t scan_heads, scan_key_heads, scan_key_dim, scan_value_dim, scan_kernel; /* of layer.scan */
     double step_least, step_most; /* of a scan without a delta rule; else 0 */
     double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
+    double balance; /* what the experts' balance loss is multiplied by; 0: it is not added */
     int64_t sequence; /* of a plan */
     /* of multi-head latent attention: a head's elements that do not turn, those that do and all heads share
      */

@@ -2,12 +2,12 @@
 
     python3 run_loads.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
 
-Tiny random models as in run_families.py. The balance loss and all gradients with it are those of transformers' load_balancing_loss_func, on
-every layout; batches of two sequences have the mean of two. After a step a correction has moved by the counts of the experts that transformers
+Tiny random models as in run_families.py. The balance loss and all gradients with it are those that transformers adds where config.json has
+output_router_logits, on every layout: import takes it over, an export has it, and a model without it does not begin from such a folder; batches
+of two sequences have the mean of two. After a step a correction has moved by the counts of the experts that transformers
 chose, the export has it, and a run that another number of ranks goes on with has the same losses. Metrics have each layer's largest
 load. Logits that overflow are told with their layer. Ends with 77 where torch or transformers is missing.
 """
-import importlib
 import json
 import pathlib
 import re
@@ -23,7 +23,8 @@ from run_families import CASES, LAYOUTS, LOSS, SEQUENCE  # noqa: E402
 from runner import require  # noqa: E402
 
 BALANCE, RATE = 0.3, 0.0625  # the rate is exact in fp32
-BALANCED = ("qwen3_moe", "mixtral", "gpt_oss", "minimax_m2")  # their modules have the function
+BALANCED = ("qwen3_moe", "mixtral", "gpt_oss", "minimax_m2", "olmoe", "qwen2_moe", "granitemoe", "ernie4_5_moe", "qwen3_5_moe", "qwen3_next",
+            "granite4_h_moe")
 MOVED = ("deepseek_v3", "glm4_moe", "minimax_m2", "ernie4_5_moe")
 CHUNKS = (4, LAYOUTS["tensor"][1].replace("recompute none", "recompute full(2); token chunks 3"))
 RANKS = {"one": LAYOUTS["one"], "ring": LAYOUTS["ring"], "ulysses": LAYOUTS["ulysses"], "tensor": LAYOUTS["tensor"], "chunks": CHUNKS,
@@ -60,10 +61,12 @@ class Loads(run_families.Case):
         token = torch.tensor(list((self.folder / "text.bin").read_bytes()))
         return [token[at:at + SEQUENCE + 1] for at in range(0, len(token) - SEQUENCE, SEQUENCE)]
 
-    def double(self, sequences):
-        """The random model in float64, and a text of so many sequences."""
+    def double(self, sequences, balance=None):
+        """The random model in float64, and a text of so many sequences. balance: what its config.json multiplies the loss by."""
         import torch
         model, self.config = self.draw_apart(*self.case)
+        if balance:
+            model.config.output_router_logits, model.config.router_aux_loss_coef = True, balance
         model.save_pretrained(self.folder / "start")
         self.model64 = model.double().train()
         (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (sequences * SEQUENCE + 1,), generator=torch.Generator().manual_seed(1)).tolist()))
@@ -71,15 +74,15 @@ class Loads(run_families.Case):
     def balance_of(self, token):
         """Cross entropy and balance loss of a sequence, by transformers."""
         import torch
-        module = importlib.import_module(type(self.model64).__module__)
-        out = self.model64(input_ids=token[None, :-1], output_router_logits=True)
-        experts, top = self.sizes()
-        return torch.nn.functional.cross_entropy(out.logits[0], token[1:]), module.load_balancing_loss_func(out.router_logits, experts, top)
+        with self.reference().in_float64():
+            out = self.model64(input_ids=token[None, :-1])
+        return torch.nn.functional.cross_entropy(out.logits[0], token[1:]), out.aux_loss
 
     def program(self, name, moe, batch):
         ranks, layout = RANKS[name]
         text = self.model_text(layout).replace("batch 1;", f"batch {batch};")
         text = (text.replace("correction yes;", "") if "correction" in moe else text).replace("  moe {", "  moe { " + moe)
+        require(not moe or "balance" not in text, f"{self.name}: import writes a balance loss that config.json lacks")
         tools = self.programs.tools
         return tools.link(tools.emit(self.folder, re.sub("\\W+", "_", moe) + name + str(batch), emitted.topology(1, ranks), text))
 
@@ -92,27 +95,42 @@ class Loads(run_families.Case):
 
     def check_balance(self):
         for sequences in (1, 2):
-            self.double(sequences)
+            self.double(sequences, BALANCE)
             parts = [self.balance_of(token) for token in self.tokens()]
             loss, balance = (sum(x) / sequences for x in zip(*parts))
             self.model64.zero_grad()
             (loss + BALANCE * balance).backward()
             part = run_weights.BIAS if any("q_proj.bias" in n for n, _ in self.model64.named_parameters()) else ""
             head_dim = getattr(self.config, "head_dim", None) or 16
-            self.shape = run_weights.Shape(4, 64, 4, getattr(self.config, "num_key_value_heads", 4), head_dim, 96, 256, False, part)
+            self.shape = run_weights.Shape(4, 64, 4, getattr(self.config, "num_key_value_heads", 4), head_dim, 96, 256,
+                                            self.config.tie_word_embeddings, part)
             self.gradients = {part: g.float().flatten().tolist() for n, w in self.model64.named_parameters() if w.grad is not None
                               for part, g in run_families.split(self.case[0], n, w.grad, self.shape, self.config)}
             self.gradients |= {run_families.corrected(n): [0.0] * x.numel() for n, x in run_families.corrections(self.model64)}
-            layers = [[n for part in run_families.LAYER if (n := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
-            self.units = [["model.embed_tokens.weight"], *layers, ["model.norm.weight", "lm_head.weight"]]
+            order = run_families.MAMBA_LAYER if hasattr(self.config, "mamba_d_state") else run_families.LAYER
+            layers = [[n for part in order if (n := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
+            self.units = [["model.embed_tokens.weight"], *layers, [n for n in ("model.norm.weight", "lm_head.weight") if n in self.gradients]]
             for name in RANKS:
                 if (name == "groups") <= (sequences == 2):
                     self.compare_balance(name, sequences, loss.item(), balance.item())
 
+    def check_told(self):
+        """Without the loss, or with another, a model does not begin from the folder."""
+        text, tools = self.model_text(RANKS["one"][1]), self.programs.tools
+        for there, said in (("", "none"), ("balance 0.25;", "balance 0.25")):
+            program = tools.link(tools.emit(self.folder, "told" + there[8:9], emitted.topology(1, 1), text.replace(f"balance {BALANCE};", there)))
+            told = runner.run([program, "--quiet", "--data", self.folder / "text.bin", "--weights", self.folder / "start", "--steps", 1], 60,
+                              self.programs.environment, check=False)
+            wanted = (f"output_router_logits is true, so that transformers adds {BALANCE} times the balance loss; the model has {said}: write "
+                      f"`balance {BALANCE};` in `moe {{ ... }}`, or set the field to false")
+            require(told.returncode == 2 and wanted in told.stderr, f"{self.name}: said of another balance: {told.returncode}, {told.stderr}")
+
     def compare_balance(self, name, sequences, loss, balance):
         checkpoints = self.folder / f"ck_{name}{sequences}"
-        line, = self.lines(self.program(name, f"balance {BALANCE};", sequences), "--weights", self.folder / "start", "--steps", 1,
-                           "--checkpoint", checkpoints)
+        line, = self.lines(self.program(name, "", sequences), "--weights", self.folder / "start", "--steps", 1, "--checkpoint", checkpoints,
+                           "--export", checkpoints / "export")
+        left = json.loads((checkpoints / "export/config.json").read_text())
+        require((left["output_router_logits"], left["router_aux_loss_coef"]) == (True, BALANCE), f"{self.name}, {name}: the export lacks its loss")
         kept = run_weights.read_checkpoint(checkpoints / "step-00000001.burst", self.shape, {n: len(g) for n, g in self.gradients.items()}, self.units)
         apart = {t: run_weights.distance([m / (1 - run_weights.BETA1) for m in run_weights.floats(kept[t][1])], g) for t, g in self.gradients.items()}
         worst, off = max(apart, key=apart.get), abs(line["balance"] / balance - 1)
@@ -183,14 +201,16 @@ def main():
             print(f"not tested: {error}")
             sys.exit(77)
         programs = run_families.Programs(args, folder)
-        for part, names in (("balance", BALANCED), ("corrections", MOVED)):
-            for name in names if args.all or args.only else runner.of_the_day(list(names), False, 2):
+        for part, names, turns in (("balance", BALANCED, 5), ("corrections", MOVED, 2)):
+            for name in names if args.all or args.only else runner.of_the_day(list(names), False, turns):
                 if args.only and not all(re.search(word, f"{part} {name}") for word in args.only):
                     continue
                 place = folder / f"{part}_{name}"
                 place.mkdir()
                 case = Loads(programs, name, place)
                 getattr(case, f"check_{part}")()
+                if name == BALANCED[0]:
+                    case.check_told()
                 if name == MOVED[0]:
                     case.check_resumed()
                     case.check_infinite()

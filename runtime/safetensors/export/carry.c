@@ -155,10 +155,16 @@ static bool is_overruled(const char *name)
            strcmp(name, "no_rope_layer_interval") == 0;
 }
 
+/* How a model is trained: a plan that began from a folder with a balance loss has the same. */
+static bool is_of_training(const char *name)
+{
+    return strcmp(name, "output_router_logits") == 0 || strcmp(name, "router_aux_loss_coef") == 0;
+}
+
 static bool is_carried_field(const HfModel *model, const char *name)
 {
-    return !is_of_source(name) &&
-           (is_overruled(name) || model_has_no(model, name) || !config_is_compared(model->family, name));
+    return !is_of_source(name) && (is_overruled(name) || is_of_training(name) || model_has_no(model, name) ||
+                                   !config_is_compared(model->family, name));
 }
 
 /* If the source lacks an id, the type's default applies. */
