@@ -120,6 +120,7 @@ static const Field device_fields[] = {
     {"passes", take_double, AT(decl.device.passes), 0, UNIT_RATE, 1e6, 1e16},
     {"norms", take_double, AT(decl.device.norms), 0, UNIT_RATE, 1e6, 1e16},
     {"matmul", take_matmul, 0, FIELD_REQUIRED, UNIT_FLOPS, 1e6, 1e18},
+    {"experts", take_double, AT(decl.device.experts), 0, UNIT_FLOPS, 1e6, 1e18},
     {"peak", take_double, AT(decl.device.peak), 0, UNIT_FLOPS, 1e6, 1e18},
     {"attention", take_attention_rate, 0, FIELD_REPEATS, UNIT_FLOPS, 1e6, 1e18},
     {"link", take_double, AT(decl.link), 0, UNIT_RATE, 1e6, 1e15},
@@ -185,6 +186,8 @@ static void device_defaults(Checker *c, DeviceFields *f)
                    d->matmul * 1e-12, d->peak * 1e-12);
     if (!d->peak)
         d->peak = d->matmul;
+    if (!d->experts)
+        d->experts = d->matmul * t->experts_share;
     if (!d->attention_forward)
         d->attention_forward = d->matmul * t->attention_share[0];
     if (!d->attention_backward)

@@ -288,6 +288,7 @@ double cost_rate_share(const Cluster *c, const NodeGroup *g);
 typedef struct Work {
     double flops, bytes, norms; /* per token; norms: bytes at the rate of norms and rotation */
     double fixed, products, seconds; /* independent of the tokens: bytes, operations of products, seconds */
+    double experts, tiles; /* operations of products of experts' matrices: per token, and of partial tiles */
 } Work;
 typedef struct RankKind { const Device *device; double share, tokens; } RankKind;
 /* a gather or scatter of tensor ranks that computing waits for */

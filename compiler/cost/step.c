@@ -64,13 +64,14 @@ static const Device *mean_device(Arena *a, const Cluster *c)
 {
     Device *mean = NEW(a, Device);
     *mean = *c->groups[0].device;
-    mean->matmul = mean->passes = mean->norms = 0;
+    mean->matmul = mean->passes = mean->norms = mean->experts = 0;
     for (int r = 0; r < c->world; r++) {
         const Device *d = cluster_group_of(c, r)->device;
         const double part = cost_rate_share(c, cluster_group_of(c, r)) / c->world;
         mean->matmul += d->matmul * part;
         mean->passes += d->passes * part;
         mean->norms += d->norms * part;
+        mean->experts += d->experts * part;
     }
     return mean;
 }
@@ -631,7 +632,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
         const StepOp *o = &m.op[i];
         const bool backward = o->op->kind == OP_ATTENTION_BACK;
         Work w = op_work(m.step, o->op, o->block, o->unit, op_is_short(m.step, o));
-        w.fixed = w.products = 0;
+        w.fixed = w.products = w.tiles = 0;
         seconds[1] += work_seconds(k, w);
         if (op_work_kind(o->op->kind) == WORK_ATTENTION)
             seconds[0] += (backward ? 10 : 4) * pairs[p->layer_mask[o->layer]] / (double)p->sequence *

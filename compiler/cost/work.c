@@ -4,8 +4,8 @@
  * - MEMORY: bytes of the activations that it reads and writes, twice if it accumulates; embedding: rows.
  * - CLEAR: bytes that it writes.
  * - PRODUCT: 2 operations a weight and token; accumulation counts as memory.
- * - EXPERTS: 2 operations a weight of an expert and token that chose it, however tokens choose; on a device
- *   at EXPERTS_RATE of the rate of products, and half a tile more for each expert.
+ * - EXPERTS: 2 operations a weight of an expert and token that chose it, however tokens choose, at a rate of
+ *   their own; on a device half a tile of rows more for each expert.
  * - SCAN: 4 operations a state's element and token, 8 for its gradients; of convolutions the memory. With
  *   pieces, 4 an element of the piece's map and token, each map's product, and the maps of all ranks.
  * - SELECT: keys are read once, and queries' products with what represents half of the blocks; what ranks
@@ -108,20 +108,16 @@ static double product_flops(const Step *s, const Op *o, const Block *b, bool is_
     return 2 * weights * (op_in_loop(s, o, LOOP_HEADS) ? chunk_share(s, true, is_short) : 1);
 }
 
-/* On a device, products of experts run at this share of the rate of one large product (606 of 718 TFLOP/s on
- * an H100: page experts of benchmarks/log), in tiles of so many rows. */
-static const double EXPERTS_RATE = 0.85;
-enum { EXPERTS_TILE = 128 };
-
-/* Rows by the matrices of their experts; the last tile of an expert is half full. */
+/* Rows by the matrices of their experts; on a device the last tile of an expert is half full. */
 static Work experts_work(const Step *s, const Op *o)
 {
     const bool up = o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_UP_DW || o->kind == OP_EXPERTS_UP_DX,
                device = s->program->target->device_memory;
     const BurstExperts *m = &s->program->model.experts;
     const double width = (double)m->width / s->shape.tensor,
-                 row = 2.0 * (up ? 2 : 1) * width * s->program->model.hidden / (device ? EXPERTS_RATE : 1);
-    return (Work){.flops = m->top * row, .products = device ? m->experts * row * EXPERTS_TILE / 2 : 0};
+                 row = 2.0 * (up ? 2 : 1) * width * s->program->model.hidden;
+    return (Work){.experts = m->top * row,
+                  .tiles = device ? m->experts * row * BURST_GPU_EXPERTS_TILE / 2 : 0};
 }
 
 /* On a device, scans run at these shares of the rate of one large product, since each chunk of a state's
@@ -359,5 +355,7 @@ double work_seconds(RankKind k, Work w)
     const Device *d = k.device;
     const double memory = (d->passes > 0 ? (k.tokens * w.bytes + w.fixed) / d->passes : 0) +
                           (d->norms > 0 ? k.tokens * w.norms / d->norms : 0);
-    return ((k.tokens * w.flops + w.products) / d->matmul + memory) / k.share + w.seconds;
+    const double products = (k.tokens * w.flops + w.products) / d->matmul +
+                            (d->experts > 0 ? (k.tokens * w.experts + w.tiles) / d->experts : 0);
+    return (products + memory) / k.share + w.seconds;
 }

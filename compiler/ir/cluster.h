@@ -31,6 +31,7 @@ typedef struct Target {
     const char *matmul_type;      /* the type that devices state their matrix rate in */
     /* forward, backward: share of the matrix rate, for devices that state no rate */
     double attention_share[2];
+    double experts_share; /* the same of products of experts' matrices */
     double memory_rate, link_rate; /* bytes/s, for devices that state none */
     /* share of hbm that passes over activations reach, for devices that state no rate */
     double passes_share;
@@ -64,6 +65,7 @@ typedef struct Device {
     double memory, hbm, passes, norms;
     /* FLOP/s; those of attention over the pairs of tiles that are not empty */
     double matmul, attention_forward, attention_backward;
+    double experts; /* FLOP/s of products of experts' matrices, by whole tiles of rows */
     double peak; /* FLOP/s of the data sheet, the denominator of MFU; matmul if not given */
     const AttentionRate *rate; /* [rates], by falling value */
     int rates;

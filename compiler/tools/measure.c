@@ -2,6 +2,7 @@
 #include "tools/measure.h"
 
 #include "base/progress.h"
+#include "burst_sizes.h"
 #include "ir/kernels.h"
 
 #include <errno.h>
@@ -42,6 +43,11 @@ void measure_emit(const MeasureJob *j, Text *out)
         emit_kernels(j->program, out);
     else
         emit_host_masks(j->program, out);
+    if (device)
+        text_printf(out, "#define MEASURE_EXPERT_BYTES %lld\n#define MEASURE_EXPERT_TILE %d\n",
+                    (long long)burst_gpu_experts_bytes(1), BURST_GPU_EXPERTS_TILE);
+    else
+        text_printf(out, "#define MEASURE_EXPERT_FLOATS %lld\n", (long long)burst_experts_floats(1));
     text_printf(out, "#define MEASURE_MACHINE %d\n#define MEASURE_SECONDS %g\n#define MEASURE_CASES(X)",
                 j->machine, j->seconds);
     for (int i = 0; i < j->cases; i++)
@@ -69,6 +75,7 @@ static const Figure figures[] = {
     {"passes", AT(passes), 1, 1e6, 1e16, MACHINE},
     {"norms", AT(norms), 1, 1e6, 1e16, MACHINE},
     {"copy", AT(copy), 1, 1e6, 1e16, MACHINE},
+    {"experts", AT(experts), 1, 1e6, 1e18, MACHINE},
     {"spread", AT(spread), 1, 1, 1e9, MACHINE | HOST},
     {"pcie", AT(pcie), 2, 1e6, 1e15, MACHINE | DEVICE},
     {"link auto", AT(link[LINK_AUTO]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},

@@ -34,6 +34,7 @@ typedef struct Measured {
     char device[MEASURE_NAME];
     double product;          /* FLOP/s */
     double passes, norms, copy; /* bytes/s; 0: not measured, and neither is what follows */
+    double experts; /* FLOP/s of products of experts' matrices, partial tiles counted as whole */
     /* processors: the largest ratio of median to fastest repetition among all measurements */
     double spread;
     double pcie[2]; /* alone; while computing */

@@ -72,9 +72,9 @@ void probe_cpu_print(Arena *a, const Program *p, const Measured *m, const Probed
     print_cluster(out, h->nodes, devices, devices < cores ? devices : cores, copied);
     text_printf(out,
                 "device core {\n  arch cpu; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f "
-                "GB/s;\n  matmul fp32 %.1f GFLOP/s;\n",
+                "GB/s;\n  matmul fp32 %.1f GFLOP/s; experts %.1f GFLOP/s;\n",
                 h->memory / mib / (h->nodes * devices), m->copy / 1e9, m->passes / 1e9, m->norms / 1e9,
-                m->product / 1e9);
+                m->product / 1e9, m->experts / 1e9);
     probe_print_rates(a, p, &probe_cpu_cases, m, out);
     text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", h->memory / mib / h->nodes,
                 copied / 1e9, cores);

@@ -155,9 +155,9 @@ void probe_gpu_print(Arena *a, const Program *p, const Measured *m, const Probed
     print_cluster(m, h, device, out);
     text_printf(out,
                 "device %s {\n  arch %s; memory %.0f MiB; hbm %.1f GB/s; passes %.1f GB/s; norms %.1f "
-                "GB/s;\n  matmul bf16 %.1f TFLOP/s;%s\n",
+                "GB/s;\n  matmul bf16 %.1f TFLOP/s; experts %.1f TFLOP/s;%s\n",
                 device, arch, floor(m->memory / (1 << 20)), m->copy * 1e-9, m->passes * 1e-9, m->norms * 1e-9,
-                m->product * 1e-12, peak_text(a, m));
+                m->product * 1e-12, m->experts * 1e-12, peak_text(a, m));
     probe_print_rates(a, p, &probe_gpu_cases, m, out);
     text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", floor(h->memory / (1 << 20)),
                 m->pcie[1] * 1e-9, h->cores);

@@ -142,6 +142,8 @@ static inline int64_t burst_gpu_scan_gates_doubles(int heads)
     return (int64_t)BURST_GPU_SCAN_GATE_BLOCKS * heads * 2;
 }
 
+/* CUDA: rows of a tile of products of experts' matrices. */
+enum { BURST_GPU_EXPERTS_TILE = 128 };
 /* CUDA: tokens whose gradients of logits are rounded to bf16 at a time; pieces of the choices, each of which
  * is counted by itself. Bytes for the larger of the two: of bf16 gradients, or of an integer a piece and
  * expert and one an expert. */

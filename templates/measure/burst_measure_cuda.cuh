@@ -4,6 +4,7 @@
  *   MEASURE_CASES(X)   X(head_dim, value_dim, mask, tokens, heads, kv_heads): attention to be timed
  *   MEASURE_MACHINE    1: memory, passes, PCIe and links as well
  *   MEASURE_SECONDS    length of the rounds
+ *   MEASURE_EXPERT_BYTES, MEASURE_EXPERT_TILE   of scratch for the order of rows, an expert; rows of a tile
  * All computing is timed in turn, round by round, on random numbers: a power-limited chip is slower at each
  * kind of work than with that kind alone, and a training step mixes them. Attention includes what a step's
  * does: the lists of tiles, forward; delta, zeroing, lists, backward, finishing dQ. Every rank computes;
@@ -25,6 +26,14 @@ enum {
     MEASURE_FFN = 14336,
     MEASURE_WIDE = 2 * MEASURE_FFN,
     MEASURE_HEAD_DIM = 128
+};
+/* Experts of as many tokens: Qwen3-30B-A3B's. */
+enum {
+    MEASURE_EXPERTS = 128,
+    MEASURE_TOP = 8,
+    MEASURE_WIDTH = 768,
+    MEASURE_NARROW = 2048,
+    MEASURE_ROWS = MEASURE_N * MEASURE_TOP
 };
 enum { MEASURE_ROUNDS = 48, MEASURE_LEAST_ROUNDS = 5, MEASURE_DOCUMENTS = 7 };
 static constexpr size_t MEASURE_MIB = 1 << 20, MEASURE_HOP = 256 * MEASURE_MIB, MEASURE_SMALL_HOP = 1 << 14;
@@ -109,7 +118,7 @@ typedef struct MeasureSpan {
     int times;
     MeasureTimes *to;
 } MeasureSpan;
-enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 3 }; /* per round */
+enum { MEASURE_SPANS = MEASURE_CASE_COUNT * (1 + MEASURE_DIRECTIONS) + 4 }; /* per round */
 
 typedef struct Measure {
     BurstCtx *c;
@@ -120,6 +129,10 @@ typedef struct Measure {
     int spans;
     BurstBf16 *a, *b, *out, *w;   /* [N][WIDE], [N][WIDE], [N][WIDE], [WIDE][HIDDEN] */
     float *dw, *rstd;
+    BurstBf16 *expert_w; /* gate and up, then down of all experts */
+    float *expert_dw;
+    int32_t *choice, *slot, *row, *first;
+    char *experts_scratch;
     double *scratch;
     int32_t *position;            /* of the longest case */
     BurstBf16 *q, *k, *v, *d_o, *o;
@@ -130,7 +143,7 @@ typedef struct Measure {
     char *hop_out, *hop_in;
     double *result;               /* of a clock: cycles, nanoseconds */
     int repeat[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS];
-    MeasureTimes attention[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS], product, passes, norms, copy;
+    MeasureTimes attention[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS], product, experts, passes, norms, copy;
 } Measure;
 
 static size_t measure_most(size_t (*of)(const MeasureKernels *))
@@ -181,6 +194,13 @@ template <class Take> static void measure_buffers(Measure *m, Take take)
         take(&m->dw, weights * 4);
     take(&m->rstd, (size_t)MEASURE_N * 4),
         take(&m->scratch, (size_t)burst_gpu_rmsnorm_scratch(MEASURE_HIDDEN) * 8);
+    if (measure_machine()) {
+        const size_t matrix = (size_t)MEASURE_EXPERTS * MEASURE_WIDTH * MEASURE_NARROW;
+        take(&m->expert_w, 3 * matrix * 2), take(&m->expert_dw, 2 * matrix * 4);
+        take(&m->choice, (size_t)MEASURE_ROWS * 4), take(&m->slot, (size_t)MEASURE_ROWS * 4);
+        take(&m->row, (size_t)MEASURE_ROWS * 4), take(&m->first, (MEASURE_EXPERTS + 1) * sizeof *m->first);
+        take(&m->experts_scratch, (size_t)MEASURE_EXPERTS * MEASURE_EXPERT_BYTES);
+    }
     take(&m->position, longest * 4), take(&m->table, longest * 4);
     take(&m->q, q * 2), take(&m->d_o, q * 2), take(&m->o, q * 2), take(&m->dq, q * 4);
     take(&m->k, kv * 2), take(&m->v, kv * 2), take(&m->dk, kv * 4), take(&m->dv, kv * 4);
@@ -241,6 +261,30 @@ static int measure_tokens_fill(Measure *m)
     return BURST_OK;
 }
 
+static BurstExperts measure_layer(void)
+{
+    BurstExperts m = {};
+    m.experts = MEASURE_EXPERTS, m.top = MEASURE_TOP, m.width = MEASURE_WIDTH;
+    m.scale = m.alpha = 1;
+    return m;
+}
+
+/* A token's experts, each of another sixteen: those of an expert are no whole tiles. */
+static int measure_choose(Measure *m)
+{
+    static int32_t choice[MEASURE_ROWS];
+    const BurstExperts of = measure_layer();
+    const int part = MEASURE_EXPERTS / MEASURE_TOP;
+    for (int i = 0; i < MEASURE_ROWS; i++) {
+        uint32_t h = (uint32_t)i * 0x9e3779b1u;
+        h = (h ^ (h >> 16)) * 0x85ebca6bu;
+        choice[i] = i % MEASURE_TOP * part + (int32_t)((h ^ (h >> 13)) % (uint32_t)part);
+    }
+    measure_fill(m, (size_t)3 * MEASURE_EXPERTS * MEASURE_WIDTH * MEASURE_NARROW, 8, 0.02f, m->expert_w);
+    MEASURE_CUDA(cudaMemcpy(m->choice, choice, sizeof choice, cudaMemcpyHostToDevice));
+    return burst_op_arrange(m->g, MEASURE_N, &of, m->choice, m->slot, m->row, m->first, m->experts_scratch);
+}
+
 static int measure_open(Measure *m)
 {
     BURST_TRY(burst_gpu_open(m->c, 1, measure_bytes(), &m->g));
@@ -264,6 +308,8 @@ static int measure_open(Measure *m)
         MEASURE_CUDA(k.forward_setup());
         MEASURE_CUDA(k.backward_setup());
     }
+    if (measure_machine())
+        BURST_TRY(measure_choose(m));
     return measure_tokens_fill(m);
 }
 
@@ -360,6 +406,26 @@ static int measure_products(Measure *m)
         BURST_TRY(burst_op_linear_dw(m->g, MEASURE_N, s.in, s.out, 1, m->b, m->a, m->dw));
     }
     return BURST_OK;
+}
+
+/* Operations of whole tiles: the last of an expert is half full. */
+static constexpr double MEASURE_EXPERTS_FLOPS = 18.0 *
+                                                (MEASURE_ROWS + MEASURE_EXPERTS * MEASURE_EXPERT_TILE / 2) *
+                                                MEASURE_WIDTH * MEASURE_NARROW;
+
+/* Forward and both gradients of the two products of experts' matrices. */
+static int measure_experts(Measure *m)
+{
+    const BurstExperts of = measure_layer();
+    const BurstBf16 *up = m->expert_w,
+                    *down = up + (size_t)2 * MEASURE_EXPERTS * MEASURE_WIDTH * MEASURE_NARROW;
+    const int n = MEASURE_N, h = MEASURE_NARROW;
+    BURST_TRY(burst_op_experts_up(m->g, n, &of, h, m->a, m->row, m->first, up, m->out, NULL));
+    BURST_TRY(burst_op_experts_down(m->g, n, &of, h, m->b, m->first, down, m->out));
+    BURST_TRY(burst_op_experts_down_dw(m->g, n, &of, h, m->a, m->b, m->row, m->first, m->expert_dw, NULL));
+    BURST_TRY(burst_op_experts_down_dx(m->g, n, &of, h, m->a, m->row, m->first, down, m->out, NULL));
+    BURST_TRY(burst_op_experts_up_dw(m->g, n, &of, h, m->b, m->a, m->row, m->first, m->expert_dw, NULL));
+    return burst_op_experts_up_dx(m->g, n, &of, h, m->b, m->first, up, m->out);
 }
 
 /* Bytes of rows of `hidden` and `ffn` elements read and written, as the step's operations count them. */
@@ -470,6 +536,7 @@ static int measure_round(Measure *m)
                                     [&] { return measure_attention(m, i, d); }));
     }
     if (measure_machine()) {
+        BURST_TRY(measure_queue(m, 1, &m->experts, [&] { return measure_experts(m); }));
         BURST_TRY(measure_queue(m, 2, &m->passes, [&] { return measure_passes(m); }));
         BURST_TRY(measure_queue(m, 4, &m->norms, [&] { return measure_norms(m); }));
         BURST_TRY(measure_queue(m, 8, &m->copy, [&] { return measure_copy(m); }));
@@ -573,8 +640,10 @@ static int measure_print_case(Measure *m, int i)
 static int measure_print_machine(Measure *m)
 {
     if (burst_rank(m->c) == 0)
-        printf("passes %.6g\nnorms %.6g\ncopy %.6g\n", MEASURE_PASS_BYTES / measure_median(&m->passes),
-               MEASURE_NORM_BYTES / measure_median(&m->norms), 2.0 * MEASURE_HOP / measure_median(&m->copy));
+        printf("passes %.6g\nnorms %.6g\ncopy %.6g\nexperts %.6g\n",
+               MEASURE_PASS_BYTES / measure_median(&m->passes),
+               MEASURE_NORM_BYTES / measure_median(&m->norms), 2.0 * MEASURE_HOP / measure_median(&m->copy),
+               MEASURE_EXPERTS_FLOPS / measure_median(&m->experts));
     BURST_TRY(measure_pcie(m));
     return burst_world(m->c) > 1 ? measure_links(m) : BURST_OK;
 }

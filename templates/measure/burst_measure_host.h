@@ -4,6 +4,7 @@
  *   MEASURE_CASES(X)   X(head_dim, value_dim, mask, tokens, heads, kv_heads): a chunk attends to itself
  *   MEASURE_MACHINE    1: passes and copies as well
  *   MEASURE_SECONDS    processor time of the rounds
+ *   MEASURE_EXPERT_FLOATS   of scratch for products of experts' matrices, a column of the model
  * Calls are timed in turn, round by round, as in a step, where each call finds the caches as the others left
  * them. Forward clears its sums, backward computes delta first. Times are processor times: other programs on
  * the core count only as far as they take caches and memory. For probe the best time counts, and the largest
@@ -33,6 +34,10 @@ enum {
     MEASURE_FFN = MEASURE_MACHINE ? 1536 : 2048
 };
 enum { MEASURE_HEAD_DIM = 64, MEASURE_COPY = 64 << 20 }; /* bytes: larger than the caches */
+/* Of probe, experts of the product's tokens and columns in. */
+enum { MEASURE_EXPERTS = 8, MEASURE_TOP = 2, MEASURE_WIDTH = 256, MEASURE_ROWS = MEASURE_N * MEASURE_TOP };
+static const BurstExperts measure_layer = {
+    .experts = MEASURE_EXPERTS, .top = MEASURE_TOP, .width = MEASURE_WIDTH, .scale = 1, .alpha = 1};
 
 typedef struct MeasureCase {
     int d, e, tokens, heads, kv_heads;
@@ -70,10 +75,14 @@ typedef struct Measure {
     float *x, *w, *dw;        /* of the product */
     float *gate_up, *y, *d_gate_up;
     float *scale, *d_scale, *rstd;
+    /* gate and up, then down of all experts; gradients of the former; of rows: gate and up, what is between
+     * and out */
+    float *expert_w, *expert_dw, *rows_up, *rows_down, *rows_out, *scratch;
+    int32_t *choice, *slot, *row, first[MEASURE_EXPERTS + 1];
     int64_t *position;
     char *from, *to;
     bool warm;
-    MeasureTimes product, passes, norms, copy;
+    MeasureTimes product, experts, passes, norms, copy;
 } Measure;
 
 /* Processor seconds of the process: the total of all threads, if products use several. */
@@ -108,6 +117,45 @@ static void measure_product(Measure *m)
         burst_op_linear_dw(NULL, MEASURE_N, MEASURE_HIDDEN, MEASURE_FFN, 1, m->gate_up, m->x, m->dw);
     }
     measure_add(m, &m->product, start);
+}
+
+/* Forward and both gradients of the two products of experts' matrices. */
+static void measure_experts(Measure *m)
+{
+    const BurstExperts *of = &measure_layer;
+    const float *down = m->expert_w + (int64_t)MEASURE_EXPERTS * 2 * MEASURE_WIDTH * MEASURE_HIDDEN;
+    const int n = MEASURE_N, h = MEASURE_HIDDEN;
+    const double start = measure_now();
+    burst_op_experts_up(NULL, n, of, h, m->x, m->row, m->first, m->expert_w, m->rows_up, m->scratch);
+    burst_op_experts_down(NULL, n, of, h, m->rows_down, m->first, down, m->rows_out);
+    burst_op_experts_down_dw(NULL, n, of, h, m->x, m->rows_down, m->row, m->first, m->expert_dw, m->scratch);
+    burst_op_experts_down_dx(NULL, n, of, h, m->x, m->row, m->first, down, m->rows_down, m->scratch);
+    burst_op_experts_up_dw(NULL, n, of, h, m->rows_up, m->x, m->row, m->first, m->expert_dw, m->scratch);
+    burst_op_experts_up_dx(NULL, n, of, h, m->rows_up, m->first, m->expert_w, m->rows_out);
+    measure_add(m, &m->experts, start);
+}
+
+static const double measure_experts_flops = 18.0 * MEASURE_ROWS * MEASURE_WIDTH * MEASURE_HIDDEN;
+
+/* Two experts a token, so that each is chosen by as many. */
+static int measure_take_experts(BurstCtx *c, Measure *m)
+{
+    const int64_t matrix = (int64_t)MEASURE_WIDTH * MEASURE_HIDDEN, ints = MEASURE_ROWS * sizeof(int32_t);
+    m->expert_w = measure_floats(3 * MEASURE_EXPERTS * matrix);
+    m->expert_dw = measure_floats(2 * MEASURE_EXPERTS * matrix);
+    m->rows_up = measure_floats((int64_t)MEASURE_ROWS * 2 * MEASURE_WIDTH);
+    m->rows_down = measure_floats((int64_t)MEASURE_ROWS * MEASURE_WIDTH);
+    m->rows_out = measure_floats((int64_t)MEASURE_ROWS * MEASURE_HIDDEN);
+    m->scratch = measure_floats((int64_t)MEASURE_HIDDEN * MEASURE_EXPERT_FLOATS);
+    m->choice = (int32_t *)malloc((size_t)ints);
+    m->slot = (int32_t *)malloc((size_t)ints);
+    m->row = (int32_t *)malloc((size_t)ints);
+    if (!m->expert_w || !m->expert_dw || !m->rows_up || !m->rows_down || !m->rows_out || !m->scratch ||
+        !m->choice || !m->slot || !m->row)
+        return burst_fail(c, BURST_E_MEMORY, "no memory for experts");
+    for (int i = 0; i < MEASURE_ROWS; i++)
+        m->choice[i] = (i / 2 + 3 * (i % 2)) % MEASURE_EXPERTS;
+    return burst_op_arrange(NULL, MEASURE_N, &measure_layer, m->choice, m->slot, m->row, m->first, NULL);
 }
 
 /* Bytes of rows of `hidden` and `ffn` floats read and written, as the step's operations count them. */
@@ -312,6 +360,7 @@ static void measure_round(Measure *m)
         measure_attention(m, &m->attention[i]);
     if (!MEASURE_MACHINE)
         return;
+    measure_experts(m);
     measure_passes(m);
     measure_norms(m);
     measure_copy(m);
@@ -345,16 +394,17 @@ static void measure_print(Measure *m)
 static void measure_print_machine(Measure *m)
 {
     double spread = measure_spread(m->product.n, m->product.at);
-    MeasureTimes *other[] = {&m->passes, &m->norms, &m->copy};
+    MeasureTimes *other[] = {&m->experts, &m->passes, &m->norms, &m->copy};
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         spread = fmax(spread, measure_spread(other[i]->n, other[i]->at));
     for (int i = 0; i < 2 * MEASURE_CASE_COUNT; i++) {
         MeasureTimes *t = &m->attention[i / 2].times[i % 2];
         spread = fmax(spread, measure_spread(t->n, t->at));
     }
-    printf("passes %.6g\nnorms %.6g\ncopy %.6g\nspread %.6g\n",
+    printf("passes %.6g\nnorms %.6g\ncopy %.6g\nexperts %.6g\nspread %.6g\n",
            measure_pass_bytes / measure_figure(&m->passes), measure_norm_bytes / measure_figure(&m->norms),
-           2.0 * MEASURE_COPY / measure_figure(&m->copy), spread);
+           2.0 * MEASURE_COPY / measure_figure(&m->copy), measure_experts_flops / measure_figure(&m->experts),
+           spread);
 }
 
 static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
@@ -363,6 +413,8 @@ static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
     (void)p, (void)argument;
     measure_device();
     BURST_TRY(measure_take(c, &m));
+    if (MEASURE_MACHINE)
+        BURST_TRY(measure_take_experts(c, &m));
     BURST_TRY(measure_attentions(c, &m));
     measure_round(&m);
     m.warm = true;

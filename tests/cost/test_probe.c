@@ -98,7 +98,7 @@ static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsign
     text_printf(out, "burst-measure 1\ngpus %d\ndevice 85899345920 NVIDIA A100-SXM4-80GB\nproduct 2.7e14\n",
                 gpus);
     make_attention(a, p, j, rate, start, out);
-    text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\npcie 2.5e10 2.4e10\n");
+    text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\nexperts 2.3e14\npcie 2.5e10 2.4e10\n");
     if (gpus > 1)
         text_add(out, "link auto 2.5e11 2.4e11 1.5e-05\nlink nccl 2.3e11 9e10 2.5e-05\n");
     text_add(out, "end\n");
@@ -160,7 +160,7 @@ static void takes_what_it_took(void **state)
         assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 &&
                     c->groups[0].nic->bandwidth == 25e9);
         assert_true(d->passes == 1.5e12 && d->norms == 1.4e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 &&
-                    c->pcie == 2.4e10 && c->host_cores == 96);
+                    d->experts == 2.3e14 && c->pcie == 2.4e10 && c->host_cores == 96);
         assert_true(m.gpus == 1 || (c->link_bandwidth == 2.4e11 && fabs(c->link_latency - 15e3) < 1e-6 &&
                                c->link_sums > 0 && c->link_sums < c->link_bandwidth));
         assert_takes(a, d, p, &j, &m, 2e-3);
@@ -177,7 +177,8 @@ static void make_cpu_figures(Arena *a, const Program *p, const MeasureJob *j, un
     const double rate = drawn(&seed, 2e10, 9e10), start = drawn(&seed, 0, 30);
     text_add(out, "burst-measure 1\ngpus 1\ndevice 16000000000 A processor\nproduct 9.57e10\n");
     make_attention(a, p, j, rate, start, out);
-    text_printf(out, "passes 3.31e10\nnorms 2.99e10\ncopy 2.06e10\nspread %.9g\nend\n", spread);
+    text_printf(out, "passes 3.31e10\nnorms 2.99e10\ncopy 2.06e10\nexperts 8.88e10\nspread %.9g\nend\n",
+                spread);
 }
 
 /* So many nodes of so many ranks on so many cores: their file has what the program printed. */
@@ -206,6 +207,7 @@ static void processors(void **state)
                     c->host_cores == shape[i].node_cores);
         assert_true(c->nodes == 1 || (c->groups[0].nics == shape[i].cards &&
                                       fabs(c->groups[0].nic->bandwidth / 1.03e10 - 1) < 1e-12));
+        assert_true(d->experts == 8.88e10);
         assert_true(d->matmul == 9.57e10 && d->passes == 3.31e10 && d->norms == 2.99e10 && d->hbm == 2.06e10);
         assert_true(c->link_bandwidth == 1.03e10 && c->pcie == 1.03e10);
         assert_true(fabs(d->memory * c->world / h.memory - 1) < 1e-3 &&

@@ -7,6 +7,7 @@
 #ifndef BURST_CUDA_EXPERTS_CUH
 #define BURST_CUDA_EXPERTS_CUH
 
+#include "burst_sizes.h"
 #include "burst_step_cuda.h"
 
 /* Rows: c[rows][columns] in bf16 = a b of the row's expert, where a has `inner` columns, and b of an expert

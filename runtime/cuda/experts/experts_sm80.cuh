@@ -6,7 +6,12 @@
 #include "cuda/experts/experts.cuh"
 #include "kernels/cuda_attention.cuh"
 
-enum { EXPERTS_THREADS_80 = 256, EXPERTS_TILE_80 = 128, EXPERTS_INNER_80 = 64, EXPERTS_STAGES_80 = 2 };
+enum {
+    EXPERTS_THREADS_80 = 256,
+    EXPERTS_TILE_80 = BURST_GPU_EXPERTS_TILE,
+    EXPERTS_INNER_80 = 64,
+    EXPERTS_STAGES_80 = 2
+};
 enum { EXPERTS_SIDE_80 = EXPERTS_TILE_80 * EXPERTS_INNER_80 * 2 }; /* bytes of a side's tile */
 enum { EXPERTS_BYTES_80 = EXPERTS_STAGES_80 * 2 * EXPERTS_SIDE_80 };
 

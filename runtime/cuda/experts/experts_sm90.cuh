@@ -16,7 +16,7 @@ typedef struct ExpertsLaunch {
 
 template <int FORM, int N> struct ExpertsLayout : ExpertsForm<FORM> {
     using F = ExpertsForm<FORM>;
-    static constexpr int BM = 128, BN = N, BK = 64, THREADS = 384;
+    static constexpr int BM = BURST_GPU_EXPERTS_TILE, BN = N, BK = 64, THREADS = 384;
     static constexpr int A = 0, B = BM * 128, STAGE = (BM + BN) * 128; /* bytes */
     static constexpr int STAGES = 4 + (256 - BN) / 64;
     static constexpr int OUT = STAGES * STAGE; /* 16 rows of 64 columns for each warp of the consumers */
