@@ -164,6 +164,7 @@ typedef struct ModelFields {
     Model m;
     Vec(RopeLayers) ropes;
     PartLayers ffn_layers, moe_layers, scan_layers;
+    PartLayers no_network, no_mixer;
     int rotary;
     bool interleaved, alone; /* alone: only attention, for a library */
     Span head_dim, qk_norm, rope, family, value_dim, latent, query_latent, ffn;
@@ -377,6 +378,14 @@ static void check_family_scan(Checker *c, const ModelFields *f, const Family *fa
                        row[i].needs);
 }
 
+static bool turns_somewhere(const Model *m)
+{
+    bool turns = !m->ropes;
+    for (int l = 0; l < m->layers && m->ropes; l++)
+        turns |= m->rope_of[m->layer_rope[l]].theta > 0 && model_attends(m, l);
+    return turns;
+}
+
 /* Checks that the layers are those of the family's folders. */
 static void check_family(Checker *c, const ModelFields *f)
 {
@@ -385,6 +394,9 @@ static void check_family(Checker *c, const ModelFields *f)
         check_scales(c, f, family);
     if (family && f->m.ropes && family->layer_ropes == ROPES_ALIKE)
         diag_error(c->diags, f->family, "the family %s has one 'rope' in all layers", family->type);
+    if (family && family->layer_ropes == ROPES_NONE && turns_somewhere(&f->m))
+        diag_error(c->diags, f->family, "the family %s has no rope; add rope layers 0 .. %d: none",
+                   family->type, f->m.layers - 1);
     if (family && family->parts.layer.latent != f->m.layer.latent)
         diag_error(c->diags, f->family,
                    family->parts.layer.latent ? "the family %s needs 'latent'"
@@ -397,6 +409,12 @@ static void check_family(Checker *c, const ModelFields *f)
     if (family && family->parts.layer.scan != f->m.layer.scan && !(family->scan && family->scan->optional))
         diag_error(c->diags, f->family,
                    family->scan ? "the family %s needs 'scan' in some layers" : "the family %s has no 'scan'",
+                   family->type);
+    if (family && (family->network != NULL) != (f->m.layer.single != 0))
+        diag_error(c->diags, f->family,
+                   family->network ? "the family %s has one part a layer; name those without the other by "
+                                     "'mixer layers ...: none' and 'ffn layers ...: none'"
+                                   : "the family %s has both parts in each layer; remove 'none'",
                    family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
@@ -431,12 +449,51 @@ static bool take_part_layers(Cursor *u, PartLayers *to)
     return cursor_word(u, ":");
 }
 
+/* `layers 1, 3: none;`, of either part. */
+static void take_none(Checker *c, Cursor *u, const PartLayers *of, Span at, PartLayers *to)
+{
+    if (!cursor_end(u))
+        return;
+    if (!of->given)
+        diag_error(c->diags, at, "'none' needs the layers that it is for, such as layers 1, 3: none");
+    else if (to->given)
+        diag_error(c->diags, at, "layers with 'none' are given twice; name them in one statement");
+    else
+        *to = *of;
+}
+
+/* `ffn relu2 4096;`, and of layers without a network `ffn layers 0, 2: none;` */
 static void take_model_ffn(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
     Cursor u = cursor_of(c, s);
-    if (take_part_layers(&u, &m->ffn_layers))
-        cursor_ffn(&u, f, &m->m.layer.activation, &m->m.ffn);
+    PartLayers of = {0};
+    if (!take_part_layers(&u, &of)) {
+        m->ffn = s->span, m->ffn_layers = of; /* one error is enough */
+        return;
+    }
+    if (cursor_try(&u, "none")) {
+        take_none(c, &u, &of, s->span, &m->no_network);
+        return;
+    }
+    if (m->ffn.src)
+        diag_error(c->diags, s->name_span,
+                   "'ffn' is given twice; only layers without one, such as "
+                   "ffn layers 0: none, have another statement");
+    m->ffn = s->span;
+    m->ffn_layers = of;
+    cursor_ffn(&u, f, &m->m.layer.activation, &m->m.ffn);
+}
+
+/* `mixer layers 1, 3: none;` */
+static void take_mixer(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    ModelFields *m = to;
+    Cursor u = cursor_of(c, s);
+    PartLayers of = {0};
+    if (take_part_layers(&u, &of) && cursor_word(&u, "none"))
+        take_none(c, &u, &of, s->span, &m->no_mixer);
 }
 
 static void take_model_experts(Checker *c, const Ast *s, const Field *f, void *to)
@@ -560,7 +617,8 @@ static const Field model_fields[] = {
     {"value_dim", take_int, AT(value_dim), 0, UNIT_NONE, 1, 4096, .span = SPAN(value_dim)},
     {"latent", take_int, AT(latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(latent)},
     {"query_latent", take_int, AT(query_latent), 0, UNIT_NONE, 1, 1 << 20, .span = SPAN(query_latent)},
-    {"ffn", take_model_ffn, 0, 0, UNIT_NONE, 1, 1 << 24, .span = SPAN(ffn)},
+    {"ffn", take_model_ffn, 0, FIELD_REPEATS, UNIT_NONE, 1, 1 << 24},
+    {"mixer", take_mixer, 0, 0},
     {"moe", take_model_experts, 0, FIELD_BLOCK, .span = SPAN(m.experts_span)},
     {"scan", take_scan, 0, FIELD_BLOCK, .span = SPAN(m.scan_span)},
     {"norm", take_norm, 0, 0, UNIT_NONE, 1e-12, 1},
@@ -613,12 +671,12 @@ static void take_attention_model(Checker *c, ModelFields *f)
 
 /* ---- kinds of layers ---- */
 
-enum { NO_PART, FFN_PART, MOE_PART }; /* a layer's feed-forward network */
+enum { NO_PART, FFN_PART, MOE_PART, LACKS_PART, PARTS_OF }; /* a layer's feed-forward network */
 
 /* Sets the part of the layers that it is given for. */
 static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, int part, int *layer)
 {
-    static const char *const name[] = {"", "ffn", "moe"};
+    static const char *const name[] = {"", "ffn", "moe", "none"};
     for (int i = 0; i < of->ranges.n; i++) {
         const LayerRange *x = &of->ranges.at[i];
         if (x->last >= f->m.layers)
@@ -636,33 +694,33 @@ static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, in
     }
 }
 
-/* Where some layers have `ffn` and others `moe`. rest: of layers that neither is given for. Returns whether
- * each layer has experts. */
-static bool *layers_with_experts(Checker *c, const ModelFields *f, int rest)
+/* Where layers differ in it. rest: of layers that nothing is given for. Returns each layer's. */
+static int *networks_of_layers(Checker *c, const ModelFields *f, int rest)
 {
     const Model *m = &f->m;
-    int *layer = NEW_ARRAY(c->arena, int, m->layers + 1), lacking = -1, count[] = {0, 0, 0};
-    bool *experts = NEW_ARRAY(c->arena, bool, m->layers + 1);
+    int *layer = NEW_ARRAY(c->arena, int, m->layers + 1), lacking = -1, count[PARTS_OF] = {0};
     give_part(c, f, &f->ffn_layers, FFN_PART, layer);
     give_part(c, f, &f->moe_layers, MOE_PART, layer);
+    give_part(c, f, &f->no_network, LACKS_PART, layer);
     for (int l = m->layers - 1; l >= 0; l--) {
         layer[l] = layer[l] == NO_PART ? rest : layer[l];
         lacking = layer[l] == NO_PART ? l : lacking;
         count[layer[l]]++;
-        experts[l] = layer[l] == MOE_PART;
     }
+    const bool unused = (f->ffn.src && !count[FFN_PART]) || (m->experts_span.src && !count[MOE_PART]);
     if (lacking >= 0 && diags_errors(c->diags) == 0)
         diag_error(c->diags, c->model->span,
                    "layer %d has no feed-forward network; 'ffn' or 'moe' without 'layers' is for all others",
                    lacking);
-    else if ((!count[FFN_PART] || !count[MOE_PART]) && diags_errors(c->diags) == 0)
+    else if (unused && diags_errors(c->diags) == 0)
         diag_error(c->diags, count[FFN_PART] ? m->experts_span : f->ffn, "no layer has '%s': all have '%s'",
-                   count[FFN_PART] ? "moe" : "ffn", count[FFN_PART] ? "ffn" : "moe");
-    return experts;
+                   count[FFN_PART] ? "moe" : "ffn",
+                   count[FFN_PART] ? "ffn" : (count[MOE_PART] ? "moe" : "none"));
+    return layer;
 }
 
-/* One of the two in each layer. Returns whether each layer has experts; NULL: all have the same. */
-static bool *check_feed_forward(Checker *c, const ModelFields *f)
+/* One of the two in each layer, or none. Returns each layer's; NULL: all have the same. */
+static int *check_feed_forward(Checker *c, const ModelFields *f)
 {
     const bool ffn = f->ffn.src, moe = f->m.experts_span.src;
     if (f->alone)
@@ -673,7 +731,11 @@ static bool *check_feed_forward(Checker *c, const ModelFields *f)
                    "ffn layers 0: swiglu 8192");
     } else if (ffn && moe) {
         const int rest = f->moe_layers.given ? FFN_PART : MOE_PART;
-        return layers_with_experts(c, f, f->ffn_layers.given && f->moe_layers.given ? NO_PART : rest);
+        return networks_of_layers(c, f, f->ffn_layers.given && f->moe_layers.given ? NO_PART : rest);
+    } else if ((ffn || moe) && f->no_network.given) {
+        const bool some = f->ffn_layers.given || f->moe_layers.given;
+        const int rest = ffn ? FFN_PART : MOE_PART;
+        return networks_of_layers(c, f, some ? NO_PART : rest);
     } else if (!ffn && !moe) {
         diag_error(c->diags, c->model->span,
                    "the model requires 'ffn', such as ffn swiglu 8192, or 'moe' for experts");
@@ -685,23 +747,30 @@ static bool *check_feed_forward(Checker *c, const ModelFields *f)
     return NULL;
 }
 
-/* Whether each layer has a scan in place of attention; NULL: none has. */
-static bool *layers_with_scans(Checker *c, const ModelFields *f)
+/* Marks layers; returns how many of them were not marked. */
+static int mark_layers(Checker *c, const ModelFields *f, const PartLayers *of, bool *mark)
 {
-    bool *scans = NEW_ARRAY(c->arena, bool, f->m.layers + 1);
     int count = 0;
-    if (!f->m.scan_span.src)
-        return NULL;
-    for (int i = 0; i < f->scan_layers.ranges.n; i++) {
-        const LayerRange *x = &f->scan_layers.ranges.at[i];
+    for (int i = 0; i < of->ranges.n; i++) {
+        const LayerRange *x = &of->ranges.at[i];
         if (x->last >= f->m.layers)
             diag_error(c->diags, x->span, "layer %lld does not exist: the model has %d, numbered from 0",
                        (long long)x->last, f->m.layers);
         for (int64_t l = x->first; l <= x->last && l < f->m.layers; l++) {
-            count += !scans[l];
-            scans[l] = true;
+            count += !mark[l];
+            mark[l] = true;
         }
     }
+    return count;
+}
+
+/* Whether each layer has a scan in place of attention; NULL: none has. */
+static bool *layers_with_scans(Checker *c, const ModelFields *f)
+{
+    bool *scans = NEW_ARRAY(c->arena, bool, f->m.layers + 1);
+    if (!f->m.scan_span.src)
+        return NULL;
+    const int count = mark_layers(c, f, &f->scan_layers, scans);
     if (diags_errors(c->diags) == 0 && (!f->scan_layers.given || count == f->m.layers))
         diag_error(
             c->diags, f->m.scan_span,
@@ -711,17 +780,62 @@ static bool *layers_with_scans(Checker *c, const ModelFields *f)
     return scans;
 }
 
+/* Layers with one part alone: no two of the same part, and each has the other. */
+static void check_single(Checker *c, const ModelFields *f, const bool *scans, const bool *bare,
+                         const int *network)
+{
+    int attends = 0, wrong = -1;
+    bool twice = false;
+    for (int l = f->m.layers - 1; l >= 0; l--) {
+        const bool lacks = network && network[l] == LACKS_PART, both = scans && scans[l] && bare[l];
+        attends += !bare[l] && !(scans && scans[l]);
+        wrong = (bare[l] && lacks) || both ? l : wrong;
+        twice = wrong == l ? both : twice;
+    }
+    if (diags_errors(c->diags) > 0)
+        return;
+    if (wrong >= 0)
+        diag_error(c->diags, c->model->span,
+                   twice ? "layer %d has 'scan', and no mixer by 'mixer layers ...: none'"
+                         : "layer %d has neither a mixer nor a feed-forward network",
+                   wrong);
+    else if (!attends)
+        diag_error(c->diags, c->model->span, "at least one layer must have attention");
+    else if (f->m.layer.parallel)
+        diag_error(c->diags, c->model->span, "'parallel' needs both parts in all layers, without 'none'");
+}
+
+static bool same_kind(const KindParts *a, const KindParts *b)
+{
+    return a->experts == b->experts && a->scan == b->scan && a->no_mixer == b->no_mixer &&
+           a->no_network == b->no_network;
+}
+
 /* Kinds of layers, in the order in which they first come. */
 static void finish_kinds(Checker *c, ModelFields *f)
 {
     Model *m = &f->m;
-    const bool *experts = check_feed_forward(c, f), *scans = layers_with_scans(c, f);
+    const int *network = check_feed_forward(c, f);
+    const bool *scans = layers_with_scans(c, f);
+    bool *bare = NEW_ARRAY(c->arena, bool, m->layers + 1);
     int *kind = NEW_ARRAY(c->arena, int, m->layers + 1);
-    for (int l = 0; l < m->layers && (experts || scans); l++) {
-        const KindParts x = {experts ? experts[l] : m->experts.experts > 0, scans && scans[l]};
+    mark_layers(c, f, &f->no_mixer, bare);
+    m->layer.single = f->no_mixer.given || f->no_network.given;
+    if (m->layer.single)
+        check_single(c, f, scans, bare, network);
+    for (int l = 0; l < m->layers && (network || scans || m->layer.single); l++) {
+        const KindParts x = {.experts = network ? network[l] == MOE_PART : m->experts.experts > 0,
+                             .scan = scans && scans[l],
+                             .no_mixer = bare[l],
+                             .no_network = network && network[l] == LACKS_PART};
         int k = 0;
-        while (k < m->kinds && (m->kind[k].experts != x.experts || m->kind[k].scan != x.scan))
+        while (k < m->kinds && !same_kind(&m->kind[k], &x))
             k++;
+        if (k == LAYER_KINDS) {
+            diag_error(c->diags, c->model->span, "layers of more than %d kinds are not supported",
+                       LAYER_KINDS);
+            break;
+        }
         if (k == m->kinds)
             m->kind[m->kinds++] = x;
         kind[l] = k;

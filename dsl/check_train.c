@@ -459,6 +459,8 @@ void check_infer(Checker *c)
         not_yet(c, p->infer.span, "a mask or rope that reads a table", "a mask such as causal");
     if (p->model.scan.columns)
         not_yet(c, p->infer.span, "a recurrent layer", "a model whose layers all have attention");
+    else if (p->model.layer.single)
+        not_yet(c, p->infer.span, "a layer with one part alone", "attention and a network in each layer");
     if (p->model.rope.length > 0)
         not_yet(c, p->infer.span, "a rope that depends on the length", "another");
 }

@@ -448,8 +448,8 @@ static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ran
     parts.pairs = NEW_ARRAY(a, double, ranks);
     parts.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
     for (int l = 0; l < p->model.layers; l++)
-        for (int k = p->model.kind[model_kind(&p->model, l)].scan ? parts.kinds : p->layer_mask[l];
-             k < parts.kinds; k += p->mask_count)
+        for (int k = model_attends(&p->model, l) ? p->layer_mask[l] : parts.kinds; k < parts.kinds;
+             k += p->mask_count)
             parts.kind[k].layers++;
     return parts;
 }

@@ -793,6 +793,8 @@ static void add_model_values(Emit *e, const Program *p)
             add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s)", parts);
     if (p->model.scan.columns)
         add_field(e, "layer.scan", "1");
+    if (p->model.layer.single)
+        add_field(e, "layer.single", "1");
     if (p->model.scan.heads)
         add_field(e, "scan", "PLAN_SCAN_OF(%s)", e->draft->choice.tensor ? "PLAN_TENSOR" : "1");
     if (p->model.softcap > 0)

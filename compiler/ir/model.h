@@ -14,6 +14,7 @@ enum { LAYER_KINDS = 4 };
 typedef struct KindParts {
     bool experts; /* the feed-forward network is experts; else dense */
     bool scan;    /* the mixer is a scan; else attention */
+    bool no_mixer, no_network; /* it has only the other one */
 } KindParts;
 typedef struct Model {
     const char *name;
@@ -43,6 +44,7 @@ typedef struct Model {
     /* table of a token's position in its document, counted from 1, where scans restart; 0: no layer has one
      */
     int place_table;
+    bool no_mixer, no_network; /* of a model with one kind: model_with_kind */
     int kinds;            /* of layers; 0 and 1: all have the parts of kind[0] */
     KindParts kind[LAYER_KINDS];
     const int *layer_kind; /* [layers] -> kind; NULL: all are of kind 0 */
@@ -59,6 +61,7 @@ typedef struct Model {
 int model_kinds(const Model *m); /* at least 1 */
 int model_kind(const Model *m, int layer); /* of a layer */
 int model_layers_of(const Model *m, int kind); /* how many layers are of the kind */
+bool model_attends(const Model *m, int layer); /* whether the layer has attention */
 /* The model if all layers were of the kind: without the parts that they lack. */
 Model model_with_kind(const Model *m, int kind);
 /* "moe": how layers of the kind are named where there are several; "": there is one */

@@ -3,6 +3,8 @@
 #include "burst_sizes.h"
 #include "ir/choice.h"
 
+#include <string.h>
+
 const char *const sharding_names[SHARDINGS] = {
 #define X(id, name, weights, gradients) name,
     SHARDING_ROWS(X)
@@ -52,20 +54,41 @@ Model model_with_kind(const Model *m, int kind)
     Model one = *m;
     if (model_kinds(m) == 1)
         return one;
+    one.no_mixer = m->kind[kind].no_mixer, one.no_network = m->kind[kind].no_network;
     if (!m->kind[kind].experts)
         one.experts = (BurstExperts){0};
-    if (m->kind[kind].scan)
+    if (m->kind[kind].scan || one.no_mixer)
         remove_attention(&one);
-    else
+    if (!m->kind[kind].scan)
         one.scan = (BurstScan){0};
     return one;
 }
 
-static bool kinds_differ(const Model *m, bool by_mixer)
+bool model_attends(const Model *m, int layer)
+{
+    const KindParts *k = &m->kind[model_kind(m, layer)];
+    return model_kinds(m) == 1 || (!k->scan && !k->no_mixer);
+}
+
+static const char *mixer_name(const KindParts *k)
+{
+    if (k->no_mixer)
+        return "";
+    return k->scan ? "scan" : "attention";
+}
+
+static const char *network_name(const KindParts *k)
+{
+    if (k->no_network)
+        return "";
+    return k->experts ? "moe" : "ffn";
+}
+
+static bool kinds_differ(const Model *m, const char *part(const KindParts *))
 {
     bool differ = false;
     for (int k = 1; k < model_kinds(m); k++)
-        differ |= by_mixer ? m->kind[k].scan != m->kind[0].scan : m->kind[k].experts != m->kind[0].experts;
+        differ |= strcmp(part(&m->kind[k]), part(&m->kind[0])) != 0;
     return differ;
 }
 
@@ -75,9 +98,11 @@ const char *model_kind_name(const Model *m, int kind)
     const KindParts *k = &m->kind[kind];
     if (model_kinds(m) == 1)
         return "";
-    if (kinds_differ(m, true) && kinds_differ(m, false))
+    if (k->no_mixer)
+        return network_name(k);
+    if (k->no_network)
+        return mixer_name(k);
+    if (kinds_differ(m, mixer_name) && kinds_differ(m, network_name))
         return name[k->scan][k->experts];
-    if (kinds_differ(m, true))
-        return k->scan ? "scan" : "attention";
-    return k->experts ? "moe" : "ffn";
+    return kinds_differ(m, mixer_name) ? mixer_name(k) : network_name(k);
 }

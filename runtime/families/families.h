@@ -54,14 +54,15 @@ typedef struct ScaleField {
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
  * a window where others have one, all without one, those with a window (rope_parameters by type of layer),
- * all where position_embedding_type is not "rope". */
+ * all where position_embedding_type is not "rope"; ROPES_NONE: no layer turns, and no field says any. */
 typedef enum LayerRopes {
     ROPES_ALIKE,
     ROPES_LISTED,
     ROPES_OF_WINDOWS,
     ROPES_IN_WINDOWS,
     ROPES_BY_TYPE,
-    ROPES_BY_WORD
+    ROPES_BY_WORD,
+    ROPES_NONE
 } LayerRopes;
 /* Fields of config.json about experts: how many there are, how many a token chooses, the columns of each, and
  * whether their weights are divided by their sum (NULL: they always are). The numbers are meant where a field
@@ -99,6 +100,8 @@ typedef struct ScanFields {
     const char
         *expand; /* heads * value_dim by hidden_size; NULL: no field says it. It is 2 where it is absent */
     const char *limit; /* the least and the most step; NULL: no field says them */
+    const char *least; /* the least alone, with its value where it is absent */
+    double absent_least;
     bool optional; /* all layers may have attention */
     int read; /* BURST_SCAN_READ_... */
     bool bias, skip,
@@ -169,6 +172,11 @@ typedef struct Family {
     int latent, query_latent, own, shared, value_dim;
     const ExpertFields *moe; /* of parts.layer.experts */
     const ScanFields *scan; /* of parts.layer.scan */
+    /* of parts.layer.single: the type of layers with a network alone. Others have a mixer alone */
+    const char *network;
+    /* the list of layers' types, which also says how many there are, or a string with a letter for each;
+     * NULL: layer_types and num_hidden_layers */
+    const char *types_field, *pattern_field;
     const char *const *unread; /* fields of parts that no layer may have, up to NULL; NULL: none */
     DenseLayers dense; /* of parts.layer.experts: which layers have none */
     int absent_dense; /* how many of the first where no field says it */

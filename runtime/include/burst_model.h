@@ -45,6 +45,7 @@ typedef struct BurstLayer {
     int attention_gate; /* attention's output is multiplied by the sigmoid of a product of the layer's input
                          */
     int scan; /* some layers have a recurrent layer in place of attention: BurstScan */
+    int single; /* some layers have only a mixer, or only a feed-forward network */
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
  * scores of a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of

@@ -29,6 +29,7 @@ static bool is_other(const HfModel *m, const json_t *config, const Masks *masks,
     case ROPES_OF_WINDOWS: return masks->window && !masks_has_window(masks, layer);
     case ROPES_IN_WINDOWS: return !masks->window || !masks_has_window(masks, layer);
     case ROPES_BY_WORD: return !turns_by_word(config);
+    case ROPES_NONE: return true;
     case ROPES_BY_TYPE: return masks->window && masks_has_window(masks, layer);
     default: return false;
     }

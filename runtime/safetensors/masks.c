@@ -118,7 +118,9 @@ static int odd_type(const json_t *types, const Family *f, bool windows)
 {
     for (size_t i = 0; i < json_array_size(types); i++) {
         const json_t *type = json_array_get(types, i);
-        if (!is_full(type) && !is_scan(type, f) && !(windows && is_type(type, "sliding_attention")))
+        const bool network = f->network && is_type(type, f->network);
+        if (!is_full(type) && !is_scan(type, f) && !network &&
+            !(windows && is_type(type, "sliding_attention")))
             return (int)i;
     }
     return -1;
@@ -208,14 +210,14 @@ void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
         snprintf(text, MASK_TEXT, "%s", m->causal ? "causal" : "full");
 }
 
-/* A window at least as long as the sequence equals causal; a layer with a scan has none. */
+/* A window at least as long as the sequence equals causal; a layer without attention has none. */
 static bool same_mask(const char *here, const BurstPlan *p, const Masks *m, int layer)
 {
     char there[MASK_TEXT];
     Masks seen = *m;
     masks_layer(m, layer, there);
     seen.wide = m->window >= p->sequence;
-    if (strcmp(there, here) == 0 || plan_has_scan(p, layer))
+    if (strcmp(there, here) == 0 || !plan_attends(p, layer))
         return true;
     masks_layer(&seen, layer, there);
     return strcmp(there, here) == 0;

@@ -872,6 +872,8 @@ bool model_write(json_t *config, const HfModel *m)
                                    json_string(m->groups > 1 ? "group_limited_greedy" : "greedy")) == 0;
     if (made && m->family->layer_ropes == ROPES_BY_TYPE)
         return rope_write_types(config, &m->rope, &m->local_rope) && scales_write(config, m);
+    if (m->family->layer_ropes == ROPES_NONE)
+        return made && scales_write(config, m);
     return made && rope_write(config, m->family, &m->rope, rope_part(m)) &&
            rope_write_score_scale(config, m) && scales_write(config, m);
 }

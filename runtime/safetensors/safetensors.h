@@ -219,6 +219,12 @@ bool scans_has_field(const Family *f, const char *name);
 bool scans_write(json_t *config, const HfModel *m);
 void scans_text(FILE *out, const HfModel *m, const json_t *config); /* as a model has them */
 bool plan_has_scan(const BurstPlan *p, int layer);
+bool plan_attends(const BurstPlan *p, int layer); /* the layer has attention */
+bool plan_has_network(const BurstPlan *p, int layer); /* and a feed-forward network */
+/* A config.json whose types of layers have another form, with layer_types and num_hidden_layers in its place;
+ * takes it over. And back, as the family's folders have it. */
+json_t *layer_types_read(json_t *config);
+bool layer_types_write(json_t *config, const Family *family);
 int64_t plan_scan_kernel(const BurstPlan *p); /* 0: no layer has a scan */
 bool layer_ropes_write(json_t *config, const BurstPlan *p, const Family *family);
 /* Adds fields that mean the plan's masks to transformers, as `source` has them (the config.json that the

@@ -8,13 +8,22 @@
 /* Of a convolution without states: whether it and both projections have biases. */
 static const char BIASES[] = "conv_bias";
 
-bool plan_has_scan(const BurstPlan *p, int layer)
+static bool layer_has(const BurstPlan *p, int layer, const char *tensor)
 {
     const BurstUnit *u = burst_unit(p, 1 + layer);
     for (int t = 0; t < u->tensors; t++)
-        if (strcmp(u->tensor[t].name, "linear_attn.conv1d.weight") == 0)
+        if (strcmp(u->tensor[t].name, tensor) == 0)
             return true;
     return false;
+}
+
+bool plan_has_scan(const BurstPlan *p, int layer) { return layer_has(p, layer, "linear_attn.conv1d.weight"); }
+
+bool plan_attends(const BurstPlan *p, int layer) { return layer_has(p, layer, "self_attn.o_proj.weight"); }
+
+bool plan_has_network(const BurstPlan *p, int layer)
+{
+    return layer_has(p, layer, "mlp.down_proj.weight") || layer_has(p, layer, "mlp.router.weight");
 }
 
 int64_t plan_scan_kernel(const BurstPlan *p)
@@ -43,6 +52,19 @@ static bool has_scan(const Family *f, const json_t *config, int layer)
     return !x->interval || (each > 0 && (layer + 1) % each != 0);
 }
 
+static const char *layer_type(const json_t *config, int layer)
+{
+    const char *type = json_string_value(
+        json_array_get(json_object_get(config, "layer_types"), (size_t)layer));
+    return type ? type : "";
+}
+
+/* A network alone. */
+static bool is_network(const Family *f, const json_t *config, int layer)
+{
+    return f->network && strcmp(layer_type(config, layer), f->network) == 0;
+}
+
 bool config_has_scans(const Family *f, const json_t *config)
 {
     const json_int_t layers = json_integer_value(json_object_get(config, "num_hidden_layers"));
@@ -68,6 +90,17 @@ static double most_of(const json_t *value)
     return word && strcmp(word, "Infinity") == 0 ? BURST_MOST_STEP : json_number_value(value);
 }
 
+static void read_least(Misfits *m, const json_t *config, HfModel *there)
+{
+    const ScanFields *x = there->family->scan;
+    const json_t *least = json_object_get(config, x->least);
+    char text[VALUE_TEXT];
+    value_text(least, text);
+    there->step_least = given(least) ? json_number_value(least) : x->absent_least;
+    if (given(least) && (!json_is_number(least) || there->step_least < 0))
+        misfit(m, "%s is %s; only a number from 0 on is computed", x->least, text);
+}
+
 /* The least and the most step, [0, 0.1]. */
 static void read_limit(Misfits *m, const json_t *config, HfModel *there)
 {
@@ -76,6 +109,8 @@ static void read_limit(Misfits *m, const json_t *config, HfModel *there)
                  *most = json_array_get(limit, 1);
     char text[VALUE_TEXT];
     there->step_most = BURST_MOST_STEP;
+    if (there->family->scan->least)
+        read_least(m, config, there);
     if (!given(limit))
         return;
     value_text(limit, text);
@@ -107,6 +142,8 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     check_interval(m, config, there->family);
     read_limit(m, config, there);
     check_expand(m, config, there);
+    if (plan && x->least && (plan->step_least < there->step_least || plan->step_least > there->step_least))
+        misfit(m, "%s is %g, expected %g", x->least, there->step_least, plan->step_least);
     if (plan && x->limit &&
         (plan->step_least < there->step_least || plan->step_least > there->step_least ||
          plan->step_most < there->step_most || plan->step_most > there->step_most))
@@ -117,8 +154,9 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 bool scans_has_field(const Family *f, const char *name)
 {
     const ScanFields *x = f->scan;
-    const char *const names[] = {x ? x->interval : NULL, x ? x->expand : NULL, x ? x->limit : NULL,
-                                 x ? x->attention : NULL, x && !x->heads ? BIASES : NULL};
+    const char *const names[] = {
+        x ? x->interval : NULL,  x ? x->expand : NULL,           x ? x->limit : NULL,
+        x ? x->attention : NULL, x && !x->heads ? BIASES : NULL, x ? x->least : NULL};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i] && strcmp(names[i], name) == 0)
             return true;
@@ -129,26 +167,51 @@ bool scans_write(json_t *config, const HfModel *m)
 {
     const ScanFields *x = m->family->scan;
     bool made = true;
-    if (!x || !m->parts.layer.scan || !x->expand)
+    if (!x || !m->parts.layer.scan)
         return true;
-    made = json_object_set_new(config, x->expand,
-                               json_integer((json_int_t)(m->scan_heads * m->scan_value_dim / m->hidden))) ==
-           0;
+    if (x->expand)
+        made = json_object_set_new(config, x->expand,
+                                   json_integer(
+                                       (json_int_t)(m->scan_heads * m->scan_value_dim / m->hidden))) == 0;
+    if (x->least)
+        made = made && json_object_set_new(config, x->least, json_real(m->step_least)) == 0;
+    if (!x->limit)
+        return made;
     if (m->step_least > 0 || m->step_most < BURST_MOST_STEP)
         made = made &&
                json_object_set_new(config, x->limit, json_pack("[f, f]", m->step_least, m->step_most)) == 0;
     return made;
 }
 
+/* Of layers with one part. */
+static void check_single(Misfits *m, const BurstPlan *p, const json_t *config, const Family *f)
+{
+    const json_t *types = json_object_get(config, "layer_types");
+    if (!given(types))
+        misfit(m, "config.json has no %s, and no %s", f->types_field, f->pattern_field);
+    for (size_t l = 0; l < json_array_size(types); l++) {
+        const char *type = layer_type(config, (int)l);
+        if (p && (int)l < p->layers && is_network(f, config, (int)l) == !plan_has_network(p, (int)l)) {
+            misfit(m, "layer %zu is \"%s\" by %s, and has %s in the plan", l, type, f->types_field,
+                   plan_has_network(p, (int)l) ? "a feed-forward network" : "a mixer");
+            return;
+        }
+    }
+}
+
 void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there)
 {
     const Family *f = there->family;
-    int64_t scans = 0;
+    int64_t scans = 0, others = 0;
     if (!f->scan)
         return;
-    for (int64_t l = 0; l < there->layers; l++)
+    if (f->network)
+        check_single(m, p, config, f);
+    for (int64_t l = 0; l < there->layers; l++) {
         scans += has_scan(f, config, (int)l);
-    if (!p && ((scans == 0 && !f->scan->optional) || scans == there->layers))
+        others += is_network(f, config, (int)l);
+    }
+    if (!p && ((scans == 0 && !f->scan->optional) || scans + others == there->layers))
         misfit(m, "%s layers are of type %s; only a %s with layers of both %s and full_attention is computed",
                scans ? "all" : "no", f->scan->type, f->type, f->scan->type);
     for (int l = 0; p && l < p->layers; l++)
@@ -160,21 +223,42 @@ void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfM
         }
 }
 
-/* `scan layers 0 .. 2, 4 .. 6: { ... }` */
-void scans_text(FILE *out, const HfModel *m, const json_t *config)
+static bool is_mixer(const Family *f, const json_t *config, int layer)
 {
-    const char *before = "  scan layers ";
-    const ScanFields *x = m->family->scan;
-    if (!x || !m->parts.layer.scan)
-        return;
+    return !is_network(f, config, layer);
+}
+
+/* "  scan layers 0 .. 2, 4": those that are so. */
+static void write_layers(FILE *out, const char *before, const HfModel *m, const json_t *config,
+                         bool is(const Family *f, const json_t *config, int layer))
+{
     for (int from = 0, to; from < m->layers; from = to + 1) {
-        for (to = from; to < m->layers && has_scan(m->family, config, to);)
+        for (to = from; to < m->layers && is(m->family, config, to);)
             to++;
         if (to == from)
             continue;
         fprintf(out, to == from + 1 ? "%s%d" : "%s%d .. %d", before, from, to - 1);
         before = ", ";
     }
+}
+
+static void write_single(FILE *out, const HfModel *m, const json_t *config)
+{
+    write_layers(out, "  mixer layers ", m, config, is_network);
+    fputs(": none;\n", out);
+    write_layers(out, "  ffn layers ", m, config, is_mixer);
+    fputs(": none;\n", out);
+}
+
+/* `scan layers 0 .. 2, 4 .. 6: { ... }` */
+void scans_text(FILE *out, const HfModel *m, const json_t *config)
+{
+    const ScanFields *x = m->family->scan;
+    if (!x || !m->parts.layer.scan)
+        return;
+    if (m->family->network)
+        write_single(out, m, config);
+    write_layers(out, "  scan layers ", m, config, has_scan);
     if (!x->heads) {
         fprintf(out, ": {\n    conv %lld;\n  }\n", (long long)m->scan_kernel);
         return;
@@ -189,4 +273,67 @@ void scans_text(FILE *out, const HfModel *m, const json_t *config)
     if (m->step_most > 0 && m->step_most < BURST_MOST_STEP)
         fprintf(out, " step_most %.15g;", m->step_most);
     fputs("\n  }\n", out);
+}
+
+/* ---- other forms of the list of types ---- */
+
+/* A layer's type by a letter, or by another word. */
+static const struct {
+    char letter;
+    const char *word, *type;
+} type_words[] = {
+    {'M', "mamba", "linear_attention"},
+    {'*', "attention", "full_attention"},
+    {'-', "mlp", "mlp"},
+    {'E', "moe", "moe"},
+};
+enum { TYPE_WORDS = sizeof type_words / sizeof *type_words };
+
+/* What is not known stays, for a message. */
+static json_t *type_of_letter(char letter)
+{
+    for (int i = 0; i < TYPE_WORDS; i++)
+        if (type_words[i].letter == letter)
+            return json_string(type_words[i].type);
+    return json_stringn(&letter, 1);
+}
+
+static json_t *type_of_word(const json_t *word)
+{
+    for (int i = 0; i < TYPE_WORDS && json_is_string(word); i++)
+        if (strcmp(type_words[i].word, json_string_value(word)) == 0)
+            return json_string(type_words[i].type);
+    return json_deep_copy(word);
+}
+
+json_t *layer_types_read(json_t *config)
+{
+    const Family *f = family_named(json_string_value(json_object_get(config, "model_type")));
+    if (!f || !f->types_field)
+        return config;
+    const json_t *list = json_object_get(config, f->types_field);
+    const char *letter = json_string_value(json_object_get(config, f->pattern_field));
+    json_t *types = json_array(), *read = json_deep_copy(config);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        json_array_append_new(types, type_of_word(json_array_get(list, i)));
+    for (; !given(list) && letter && *letter; letter++)
+        json_array_append_new(types, type_of_letter(*letter));
+    const size_t layers = json_array_size(types);
+    if (layers) {
+        json_object_set_new(read, "num_hidden_layers", json_integer((json_int_t)layers));
+        json_object_set(read, "layer_types", types);
+    }
+    json_object_del(read, f->types_field);
+    json_object_del(read, f->pattern_field);
+    json_decref(types);
+    json_decref(config);
+    return read;
+}
+
+bool layer_types_write(json_t *config, const Family *family)
+{
+    if (!family->types_field)
+        return true;
+    return json_object_set(config, family->types_field, json_object_get(config, "layer_types")) == 0 &&
+           json_object_del(config, "layer_types") == 0 && json_object_del(config, "num_hidden_layers") == 0;
 }

@@ -74,7 +74,7 @@ static json_t *part_of(const Whole *w, const json_t *config, bool head)
 json_t *text_part(json_t *config, bool head)
 {
     const Whole *w = whole_of(config);
-    return w ? part_of(w, config, head) : json_incref(config);
+    return layer_types_read(w ? part_of(w, config, head) : json_incref(config));
 }
 
 /* Keeps fields of RoPE by three coordinates in a block that was rewritten. */

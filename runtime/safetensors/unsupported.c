@@ -10,7 +10,7 @@
                                "glm4_moe, glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
     "has recurrent layers", "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
-                            "qwen3_next and granitemoehybrid are computed"
+                            "qwen3_next, granitemoehybrid and nemotron_h are computed"
 #define CONVOLUTION "has convolution layers", "of types with layers of convolutions lfm2 is computed"
 #define SELECTED "selects the keys of a token by a score", "masks chosen by content are not computed"
 
@@ -53,7 +53,6 @@ static const struct {
     {"falcon_mamba", "the state of its layers decays by channel and element (Mamba-1)"},
     {"jamba", "the state of its recurrent layers decays by channel and element (Mamba-1)"},
     {"mamba2", "its layers have no attention and no feed-forward network"},
-    {"nemotron_h", "a layer has one of attention, Mamba-2, a network and experts, and no second part"},
     {"falcon_h1", "attention and Mamba-2 are side by side in each layer"},
     {"zamba2", "its layers of attention share weights, and have the embedding beside their input"},
     {"olmo_hybrid", "norms are before recurrent layers and after the others"},
@@ -157,13 +156,29 @@ static bool is_other_type(Misfits *m, const char *type)
     return false;
 }
 
+/* Of layers with one part: experts have no gate, which no plan has. */
+static bool has_bare_experts(Misfits *m, const json_t *config, const Family *f)
+{
+    size_t layer;
+    const json_t *type;
+    json_array_foreach(json_object_get(config, "layer_types"), layer, type)
+    {
+        if (!json_is_string(type) || strcmp(json_string_value(type), "moe") != 0)
+            continue;
+        misfit_alone(m, "model_type is \"%s\": layer %zu has experts without a gate; this is not computed",
+                     f->type, layer);
+        return true;
+    }
+    return false;
+}
+
 bool config_is_unsupported(Misfits *m, const json_t *config)
 {
     const json_t *type = json_object_get(config, "model_type");
     const Family *family = family_named(json_string_value(type));
     char named[VALUE_TEXT], known[MISFIT_TEXT];
     if (family)
-        return false;
+        return family->network && has_bare_experts(m, config, family);
     value_text(type, named);
     known_types(known, sizeof known);
     if (!given(type))

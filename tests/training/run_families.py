@@ -78,6 +78,7 @@ ROUTED = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=2
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=24)
 MAMBA = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=12, mamba_expand=2, time_step_limit=(0.0, 8.0), position_embedding_type=None,
              layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])
+NEMOTRON = dict(head_dim=16, mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=12, n_groups=2, time_step_limit=(0.0, 8.0))
 SHORT = dict(conv_L_cache=3, layer_types=["conv", "full_attention", "conv", "conv"], bos_token_id=1)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
@@ -211,6 +212,9 @@ CASES = {  # name: class, its configuration
     "lfm2": ("Lfm2", dict(SHORT, block_auto_adjust_ff_dim=False)),
     "lfm2_adjusted": ("Lfm2", dict(SHORT, intermediate_size=190, block_multiple_of=32, block_ffn_dim_multiplier=0.7, conv_L_cache=4,
                                    tie_word_embeddings=False, layer_types=["conv", "conv", "full_attention", "full_attention"])),
+    "nemotron_h": ("NemotronH", dict(NEMOTRON, layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"])),
+    "nemotron_h_bias": ("NemotronH", dict(NEMOTRON, layers_block_type=["mlp", "full_attention", "linear_attention", "mlp"], n_groups=4, mlp_bias=True,
+                                          conv_kernel=3, time_step_min=0.4)),
     "qwen3_5": ("Qwen3_5", dict(DELTA, head_dim=16)),
     "qwen3_5_wide": ("Qwen3_5", dict(DELTA, head_dim=256, num_attention_heads=4, num_key_value_heads=1, linear_num_key_heads=4, linear_key_head_dim=8,
                                      linear_value_head_dim=40, tie_word_embeddings=True, linear_conv_kernel_dim=3,
@@ -310,6 +314,20 @@ def split_experts(name, gradient, turned):
             for part, g in zip(("gate", "up"), (both[::2], both[1::2]) if turned else both.chunk(2))]
 
 
+def split_single(name, gradient, config):
+    """The same of layers with one part, NemotronH's."""
+    name = name.replace("model.embeddings.", "model.embed_tokens.").replace("model.norm_f.", "model.norm.")
+    layer = re.match(r"model\.layers\.(\d+)\.", name)
+    kind = config.layers_block_type[int(layer[1])] if layer else ""
+    name = re.sub(r"(\d)\.norm\.", r"\1.post_attention_layernorm." if kind == "mlp" else r"\1.input_layernorm.", name)
+    name = name.replace(".mixer.", {"mlp": ".mlp.", "full_attention": ".self_attn."}.get(kind, ".linear_attn."))
+    if "linear_attn.in_proj" not in name:
+        return [(name, gradient)]
+    inner = config.mamba_num_heads * config.mamba_head_dim
+    sizes = [inner, inner + 2 * config.n_groups * config.ssm_state_size, config.mamba_num_heads]
+    return [(name.replace("in_proj", f"in_proj_{part}"), g) for part, g in zip(("z", "qkv", "a"), gradient.split(sizes))]
+
+
 def torch_cat(parts):
     import torch
     return torch.cat(parts)
@@ -317,6 +335,8 @@ def torch_cat(parts):
 
 def split(kind, name, gradient, shape, config):
     """[(name of a plan's tensor, its part of the gradient)]"""
+    if kind == "NemotronH":
+        return split_single(name, gradient, config)
     name = name.replace("mlp.shared_experts.", "mlp.shared_expert.")
     if hasattr(config, "kv_lora_rank") and "self_attn.kv_" in name:
         return split_latent(name, gradient, config)
@@ -497,7 +517,7 @@ class Case:
         self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
                           for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)}
         self.gradients |= {corrected(n): [0.0] * correction.numel() for n, correction in corrections(model)}
-        order = MAMBA_LAYER if hasattr(config, "mamba_d_state") else LAYER
+        order = MAMBA_LAYER if hasattr(config, "mamba_d_state") or hasattr(config, "ssm_state_size") else LAYER
         layers = [[name for part in order if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
         self.units = [["model.embed_tokens.weight"], *layers, head]
@@ -567,7 +587,7 @@ class Case:
         for config in (is_, wanted):  # said in any case, where the family has it
             config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
         for config in () if self.described else (is_, wanted):
-            rope = config["rope_parameters"] = filled(config["rope_parameters"], config["max_position_embeddings"])
+            rope = config["rope_parameters"] = filled(config.get("rope_parameters"), config["max_position_embeddings"])
             if rope and "partial_rotary_factor" in rope:  # the elements that turn, of which several factors are rounded down to one number
                 rope["partial_rotary_factor"] = int(rope["partial_rotary_factor"] * config["head_dim"])
         for config in (is_, wanted):  # a width that is adjusted, and what adjusts it
@@ -620,6 +640,21 @@ class Case:
                 f"{self.name}: {texts[4:]}")
         told = [self.programs.imports(self.folder / "step", json.dumps({**config, **more})) for more in (dict(decoder_sparse_step=0), dict(mlp_only_layers=["0"]))]
         require(all(code == 1 and "only a list of layers, and a decoder_sparse_step from 1 on" in text for code, text in told), f"{self.name}: {told}")
+
+    def check_pattern(self):
+        """Layers by the letters of older folders, by older words, and without a list."""
+        config = json.loads((self.folder / "start/config.json").read_text())
+        others = {name: value for name, value in config.items() if name != "layers_block_type"}
+        words = ["mamba", "mlp", "attention", "mamba"]
+        texts = [self.programs.imports(self.folder / "letters", json.dumps(one)) for one in (
+            config, {**others, "hybrid_override_pattern": "M-*M", "num_hidden_layers": 4}, {**others, "layers_block_type": words},
+            {**others, "layers_block_type": words, "hybrid_override_pattern": "MMMM"})]
+        require(texts[0][0] == 0 and all(text == texts[0] for text in texts), f"{self.name}: {texts}")
+        for letters, wanted in ((None, "config.json has no layers_block_type, and no hybrid_override_pattern"),
+                                ("M-*E", 'model_type is "nemotron_h": layer 3 has experts without a gate; this is not computed'),
+                                ("M-*x", 'layer_types has "x" for layer 3'), ("M-M-", "only a nemotron_h with layers of both linear_attention")):
+            code, text = self.programs.imports(self.folder / "letters", json.dumps({**others, "hybrid_override_pattern": letters}))
+            require(code == 1 and wanted in text, f"{self.name}: {letters}: {text}")
 
     def check_kimi(self):
         """The same folder as Kimi-K2 names its type: the same model, which an export calls by that name."""
@@ -778,6 +813,8 @@ class Case:
                 self.check_mxfp4(program)
             if self.name == "qwen3_5_moe":
                 self.check_packed(program)
+            if self.name == "nemotron_h":
+                self.check_pattern()
             if self.name == "qwen3_moe_some":
                 self.check_step()
             if self.name == "deepseek_v3":
@@ -901,8 +938,8 @@ def chosen(args):
     with --all all, in every layout."""
     every = args.all or args.only
     for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
-        by_heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", 1)) % 2 == 0 or kind == "Lfm2"  # of a scan
-        scans = "linear_key_head_dim" in more or "mamba_d_state" in more or "conv_L_cache" in more
+        by_heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", more.get("n_groups", 1))) % 2 == 0 or kind == "Lfm2"  # of a scan
+        scans = any(field in more for field in ("linear_key_head_dim", "mamba_d_state", "ssm_state_size", "conv_L_cache"))
         several = (*OF_SCANS, *("tensor", "tensor_full") * by_heads) if scans else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]

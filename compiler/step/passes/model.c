@@ -20,18 +20,22 @@ static bool qkv_bias(const Model *m) { return m->qkv_bias; }
 static bool qk_norm(const Model *m) { return m->qk_norm; }
 static bool qk_norm_heads(const Model *m) { return m->qk_norm && !m->layer.qk_norm_all; }
 static bool qk_norm_all(const Model *m) { return m->layer.qk_norm_all; }
+static bool mixer(const Model *m) { return !m->no_mixer; }
+static bool network(const Model *m) { return !m->no_network; }
+static bool both_parts(const Model *m) { return mixer(m) && network(m); }
 static bool norms_before(const Model *m) { return m->layer.norms != BURST_NORMS_AFTER; }
+static bool first_norm(const Model *m) { return norms_before(m) && mixer(m); }
 static bool second_norm(const Model *m)
 {
-    return norms_before(m) && m->layer.parallel != BURST_PARALLEL_ONE_NORM;
+    return norms_before(m) && network(m) && m->layer.parallel != BURST_PARALLEL_ONE_NORM;
 }
 static bool norm_of_input(const Model *m) { return m->layer.parallel == BURST_PARALLEL_TWO_NORMS; }
 static bool norm_of_middle(const Model *m) { return second_norm(m) && !norm_of_input(m); }
 static bool norm_bias(const Model *m) { return m->layer.norm_bias; }
-static bool first_norm_bias(const Model *m) { return norm_bias(m) && norms_before(m); }
+static bool first_norm_bias(const Model *m) { return norm_bias(m) && first_norm(m); }
 static bool second_norm_bias(const Model *m) { return norm_bias(m) && second_norm(m); }
 static bool experts(const Model *m) { return m->experts.experts > 0; }
-static bool dense(const Model *m) { return !experts(m); }
+static bool dense(const Model *m) { return !experts(m) && network(m); }
 static bool gated(const Model *m) { return dense(m) && m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
 static bool ungated(const Model *m) { return dense(m) && !gated(m); }
 static bool shared(const Model *m) { return m->experts.shared > 0; }
@@ -50,7 +54,7 @@ static bool conv_bias(const Model *m) { return recurs(m) && m->scan_bias; }
 static bool no_conv_bias(const Model *m) { return recurs(m) && !m->scan_bias; }
 static bool skips(const Model *m) { return scans(m) && m->scan_skip; }
 static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
-static bool attends(const Model *m) { return !recurs(m); }
+static bool attends(const Model *m) { return !recurs(m) && mixer(m); }
 static bool selects(const Model *m) { return attends(m) && m->selects; }
 static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
@@ -60,6 +64,12 @@ static bool no_query_latent(const Model *m) { return attends(m) && !m->query_lat
 static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_BEFORE; }
 static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
 static bool adds_unnormed(const Model *m) { return adds_later(m) && !norms_after(m); }
+static bool norms_mixer_after(const Model *m) { return norms_after(m) && mixer(m); }
+static bool norms_network_after(const Model *m) { return norms_after(m) && network(m); }
+static bool adds_mixer_later(const Model *m) { return adds_later(m) && mixer(m); }
+static bool adds_network_later(const Model *m) { return adds_later(m) && network(m); }
+static bool adds_mixer_unnormed(const Model *m) { return adds_unnormed(m) && mixer(m); }
+static bool adds_network_unnormed(const Model *m) { return adds_unnormed(m) && network(m); }
 static bool adds_at_once(const Model *m) { return !adds_later(m); }
 static bool attends_at_once(const Model *m) { return attends(m) && adds_at_once(m); }
 static bool attends_later(const Model *m) { return attends(m) && adds_later(m); }
@@ -116,7 +126,7 @@ typedef struct Tensor {
 
 static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
 static const Tensor layer_tensors[] = {
-    {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_before},
+    {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, first_norm},
     {"input_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, first_norm_bias},
     {"self_attn.q_a_proj.weight", DIM_QUERY_LATENT, DIM_HIDDEN, FIRST_NORMAL, query_latent},
     {"self_attn.q_a_layernorm.weight", DIM_ONE, DIM_QUERY_LATENT, FIRST_ONES, query_latent},
@@ -154,7 +164,7 @@ static const Tensor layer_tensors[] = {
     {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUES, FIRST_ONES, reads_none},
     {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans},
     {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_COLUMNS, FIRST_NORMAL, convolves},
-    {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
+    {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_mixer_after},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
     {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
     {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, gated},
@@ -174,7 +184,7 @@ static const Tensor layer_tensors[] = {
     {"mlp.experts.%d.up_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias},
     {"mlp.experts.%d.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, experts_bias, .each = 1},
     {"mlp.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, mlp_bias},
-    {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_after},
+    {"mlp.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_network_after},
     /* last, so that others stay aligned */
     {"mlp.router.bias", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, router_bias},
     {"mlp.router.correction", DIM_ONE, DIM_EXPERTS, FIRST_ZEROS, correction}, /* without a gradient */
@@ -311,8 +321,8 @@ typedef struct Row {
 
 static const PartValue first_values[] = {
     {NULL, {.name = "x", .dim = {DIM_TOKENS, DIM_HIDDEN}, .index = INDEX_BOUNDARY}},
-    {norms_before, {.name = "h1", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {norms_before, {.name = "rstd1", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {first_norm, {.name = "h1", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {first_norm, {.name = "rstd1", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
 };
 static const PartValue part_values[] = {
     {attends, {.name = "q_flat", .dim = {DIM_TOKENS, DIM_QUERY}}},
@@ -325,7 +335,7 @@ static const PartValue part_values[] = {
     {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
     {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
-    {NULL, {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {both_parts, {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     /* before and after the convolution; what gates the norm; what beta and decay are made of */
     {convolves, {.name = "conv_b", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
     {convolves, {.name = "conv_c", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
@@ -372,14 +382,14 @@ static const PartValue part_values[] = {
     {o_bias_later, {.name = "attn_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {mlp_bias_at_once, {.name = "x_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {mlp_bias_later, {.name = "mlp_product", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {norms_after, {.name = "attn", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {norms_after, {.name = "rstd_attn", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
-    {norms_after, {.name = "attn_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {norms_after, {.name = "mlp", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {norms_after, {.name = "rstd_mlp", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
-    {norms_after, {.name = "mlp_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {adds_unnormed, {.name = "attn_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {adds_unnormed, {.name = "mlp_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_mixer_after, {.name = "attn", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_mixer_after, {.name = "rstd_attn", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {norms_mixer_after, {.name = "attn_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_network_after, {.name = "mlp", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {norms_network_after, {.name = "rstd_mlp", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
+    {norms_network_after, {.name = "mlp_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {adds_mixer_unnormed, {.name = "attn_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {adds_network_unnormed, {.name = "mlp_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {qkv_bias, {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
     {qkv_bias, {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qkv_bias, {.name = "v_product", .dim = {DIM_TOKENS, DIM_KEY}}},
@@ -402,7 +412,7 @@ static const PartValue part_values[] = {
     {latent, {.name = "k_shared", .dim = {DIM_TOKENS, DIM_SHARED}}},
 };
 static const Row layer_rows[] = {
-    {OP_NORM, {"x"}, {"h1_plain|h1", "rstd1"}, "input_layernorm.weight", .part = norms_before},
+    {OP_NORM, {"x"}, {"h1_plain|h1", "rstd1"}, "input_layernorm.weight", .part = first_norm},
     {OP_BIAS, {"h1_plain"}, {"h1"}, "input_layernorm.bias", .part = first_norm_bias},
     {OP_LINEAR, {"h1|x"}, {"q_low"}, "self_attn.q_a_proj.weight", .part = query_latent},
     {OP_NORM, {"q_low"}, {"q_latent", "rstd_q_low"}, "self_attn.q_a_layernorm.weight", .part = query_latent},
@@ -433,7 +443,7 @@ static const Row layer_rows[] = {
     /* the second operand is added */
     {OP_LINEAR,
      {"o_gated|o_flat", "x"},
-     {"x_mid_product|x_mid"},
+     {"x_mid_product|x_mid|x+1"},
      "self_attn.o_proj.weight",
      .part = attends_at_once},
     {OP_LINEAR,
@@ -450,7 +460,7 @@ static const Row layer_rows[] = {
     {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", .part = no_conv_bias},
     {OP_CONV, {"scan_in"}, {"scan_qkv"}, "linear_attn.conv1d.weight", 2, .part = conv_bias},
     {OP_GATE_ELEMENTS, {"scan_qkv", "conv_c"}, {"scan_o"}, NULL, .part = convolves},
-    {OP_LINEAR, {"scan_o", "x"}, {"x_mid"}, "linear_attn.out_proj.weight", .part = convolves_at_once},
+    {OP_LINEAR, {"scan_o", "x"}, {"x_mid|x+1"}, "linear_attn.out_proj.weight", .part = convolves_at_once},
     {OP_LINEAR, {"scan_o"}, {"attn|attn_out"}, "linear_attn.out_proj.weight", .part = convolves_later},
     {OP_LINEAR, {"h1|x"}, {"scan_z"}, "linear_attn.in_proj_z.weight", .part = scans},
     {OP_LINEAR, {"h1|x"}, {"scan_gates"}, "linear_attn.in_proj_b.weight", 2, .part = reads_key},
@@ -463,43 +473,51 @@ static const Row layer_rows[] = {
      {"scan_norm", "rstd_scan"},
      "linear_attn.norm.weight",
      .part = scans},
-    {OP_LINEAR, {"scan_norm", "x"}, {"x_mid"}, "linear_attn.out_proj.weight", .part = scans_at_once},
+    {OP_LINEAR, {"scan_norm", "x"}, {"x_mid|x+1"}, "linear_attn.out_proj.weight", .part = scans_at_once},
     {OP_LINEAR, {"scan_norm"}, {"attn|attn_out"}, "linear_attn.out_proj.weight", .part = scans_later},
     {OP_BIAS,
      {"x_mid_product|attn_product"},
-     {"attn|attn_out|x_mid"},
+     {"attn|attn_out|x_mid|x+1"},
      "self_attn.o_proj.bias",
      .part = o_bias},
-    {OP_NORM, {"attn"}, {"attn_norm", "rstd_attn"}, "self_attn.output_norm.weight", .part = norms_after},
+    {OP_NORM,
+     {"attn"},
+     {"attn_norm", "rstd_attn"},
+     "self_attn.output_norm.weight",
+     .part = norms_mixer_after},
     {OP_SCALE,
      {"attn_norm|attn_out", "x"},
-     {"x_mid"},
+     {"x_mid|x+1"},
      NULL,
-     .part = adds_later,
+     .part = adds_mixer_later,
      .scale = BURST_SCALE_RESIDUAL},
-    {OP_NORM, {"x_mid"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = norm_of_middle},
+    {OP_NORM,
+     {"x_mid|x"},
+     {"h2_plain|h2", "rstd2"},
+     "post_attention_layernorm.weight",
+     .part = norm_of_middle},
     {OP_NORM, {"x"}, {"h2_plain|h2", "rstd2"}, "post_attention_layernorm.weight", .part = norm_of_input},
     {OP_BIAS, {"h2_plain"}, {"h2"}, "post_attention_layernorm.bias", .part = second_norm_bias},
     /* gate and up: one product on a device */
-    {OP_LINEAR, {"h2|h1|x_mid"}, {"gate_up_product|gate_up"}, "mlp.gate_proj.weight", 2, .part = gated},
+    {OP_LINEAR, {"h2|h1|x_mid|x"}, {"gate_up_product|gate_up"}, "mlp.gate_proj.weight", 2, .part = gated},
     {OP_BIAS, {"gate_up_product"}, {"gate_up"}, "mlp.gate_proj.bias", 2, .part = gate_bias},
-    {OP_LINEAR, {"h2|h1|x_mid"}, {"up_product|up"}, "mlp.up_proj.weight", .part = ungated},
+    {OP_LINEAR, {"h2|h1|x_mid|x"}, {"up_product|up"}, "mlp.up_proj.weight", .part = ungated},
     {OP_BIAS, {"up_product"}, {"up"}, "mlp.up_proj.bias", .part = ungated_bias},
     {OP_SWIGLU, {"gate_up|up"}, {"ffn"}, NULL, .part = dense},
-    {OP_LINEAR, {"ffn", "x_mid"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = dense_at_once},
+    {OP_LINEAR, {"ffn", "x_mid|x"}, {"x_product|x+1"}, "mlp.down_proj.weight", .part = dense_at_once},
     {OP_LINEAR, {"ffn"}, {"mlp_product|mlp|mlp_out"}, "mlp.down_proj.weight", .part = dense_later},
     {OP_LINEAR,
-     {"h2|h1|x_mid"},
+     {"h2|h1|x_mid|x"},
      {"shared_gate_up"},
      "mlp.shared_expert.gate_proj.weight",
      .tensors = 2,
      .part = shared},
     {OP_SWIGLU, {"shared_gate_up"}, {"shared_ffn"}, NULL, .part = shared},
     /* in place of the output's gate: the same product, and backward needs no output */
-    {OP_LINEAR, {"h2|h1|x_mid"}, {"shared_logit"}, "mlp.shared_expert_gate.weight", .part = shared_gate},
+    {OP_LINEAR, {"h2|h1|x_mid|x"}, {"shared_logit"}, "mlp.shared_expert_gate.weight", .part = shared_gate},
     {OP_GATE, {"shared_ffn", "shared_logit"}, {"shared_gated"}, NULL, .part = shared_gate},
     {OP_LINEAR,
-     {"shared_gated|shared_ffn", "x_mid"},
+     {"shared_gated|shared_ffn", "x_mid|x"},
      {"x_shared"},
      "mlp.shared_expert.down_proj.weight",
      .part = shared_at_once},
@@ -508,7 +526,7 @@ static const Row layer_rows[] = {
      {"shared_out"},
      "mlp.shared_expert.down_proj.weight",
      .part = shared_later},
-    {OP_LOGITS, {"h2|h1|x_mid"}, {"logits_product|logits"}, "mlp.router.weight", .part = experts},
+    {OP_LOGITS, {"h2|h1|x_mid|x"}, {"logits_product|logits"}, "mlp.router.weight", .part = experts},
     {OP_BIAS, {"logits_product"}, {"logits"}, "mlp.router.bias", .part = router_bias},
     {OP_CHOOSE, {"logits"}, {"choice", "route"}, NULL, .part = no_correction},
     {OP_CHOOSE, {"logits"}, {"choice", "route"}, "mlp.router.correction", .part = correction},
@@ -516,7 +534,7 @@ static const Row layer_rows[] = {
     {OP_BALANCE, {"logits", "label", "label_weight"}, {NULL}, NULL, .part = balance},
     {OP_ARRANGE, {"choice"}, {"expert_slot", "expert_row", "expert_first"}, NULL, .part = experts},
     {OP_EXPERTS_UP,
-     {"h2|h1|x_mid", "expert_row", "expert_first", "expert_slot"},
+     {"h2|h1|x_mid|x", "expert_row", "expert_first", "expert_slot"},
      {"expert_gate_up_product|expert_gate_up"},
      "mlp.experts.0.gate_proj.weight",
      .part = experts},
@@ -532,7 +550,7 @@ static const Row layer_rows[] = {
      "mlp.experts.0.down_proj.weight",
      .part = experts},
     {OP_EXPERTS_OUT_BIAS,
-     {"choice", "route", "x_shared|x_mid"},
+     {"choice", "route", "x_shared|x_mid|x"},
      {"expert_biases"},
      "mlp.experts.0.down_proj.bias",
      .part = experts_bias_at_once},
@@ -547,7 +565,7 @@ static const Row layer_rows[] = {
      "mlp.experts.0.down_proj.bias",
      .part = experts_bias_shared_later},
     {OP_COMBINE,
-     {"expert_out", "expert_slot", "expert_biases|x_shared|x_mid"},
+     {"expert_out", "expert_slot", "expert_biases|x_shared|x_mid|x"},
      {"x+1"},
      NULL,
      .part = experts_at_once},
@@ -558,12 +576,12 @@ static const Row layer_rows[] = {
      NULL,
      .part = experts_sum_later},
     {OP_BIAS, {"x_product|mlp_product"}, {"mlp|mlp_out|x+1"}, "mlp.down_proj.bias", .part = mlp_bias},
-    {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_after},
+    {OP_NORM, {"mlp"}, {"mlp_norm", "rstd_mlp"}, "mlp.output_norm.weight", .part = norms_network_after},
     {OP_SCALE,
-     {"mlp_norm|mlp_out", "x_mid"},
+     {"mlp_norm|mlp_out", "x_mid|x"},
      {"x+1"},
      NULL,
-     .part = adds_later,
+     .part = adds_network_later,
      .scale = BURST_SCALE_RESIDUAL},
 };
 
@@ -616,7 +634,9 @@ static bool lacks(const Model *m, const PartValue *row, int n, const char *name)
 /* -1: a model of these parts has no such value. */
 static int value_of(const Step *s, const Model *m, const char *name)
 {
-    return lacks(m, part_values, countof(part_values), name) ? -1 : step_value(s, name);
+    const bool none = lacks(m, first_values, countof(first_values), name) ||
+                      lacks(m, part_values, countof(part_values), name);
+    return none ? -1 : step_value(s, name);
 }
 
 static Operand operand(const Step *s, const Model *m, const char *text)

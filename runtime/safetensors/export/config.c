@@ -16,7 +16,7 @@ static json_t *make(const BurstPlan *p, int dtype, json_t *source, bool part)
         made = json_object_del(config, "bos_token_id") == 0;
     if (made && source)
         carry_fields(config, source, &model, part);
-    made = made && masks_write(config, p, &model, source);
+    made = made && masks_write(config, p, &model, source) && layer_types_write(config, model.family);
     if (!made)
         json_decref(config);
     return made ? config : NULL;

@@ -54,6 +54,8 @@ static const char *type_of(const Attempt *a, int way, int layer)
 {
     if (a->model->family->scan && plan_has_scan(a->p, layer))
         return a->model->family->scan->type;
+    if (a->model->family->network && !plan_attends(a->p, layer))
+        return a->model->family->network;
     return slides(a, way, layer) ? "sliding_attention" : "full_attention";
 }
 
