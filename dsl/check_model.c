@@ -673,10 +673,11 @@ static void take_attention_model(Checker *c, ModelFields *f)
 
 enum { NO_PART, FFN_PART, MOE_PART, LACKS_PART, PARTS_OF }; /* a layer's feed-forward network */
 
+static const char *const network_names[] = {"", "ffn", "moe", "none"};
+
 /* Sets the part of the layers that it is given for. */
 static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, int part, int *layer)
 {
-    static const char *const name[] = {"", "ffn", "moe", "none"};
     for (int i = 0; i < of->ranges.n; i++) {
         const LayerRange *x = &of->ranges.at[i];
         if (x->last >= f->m.layers)
@@ -686,7 +687,7 @@ static void give_part(Checker *c, const ModelFields *f, const PartLayers *of, in
             if (layer[l] != NO_PART) {
                 diag_error(c->diags, x->span,
                            "layer %lld has '%s' already; a layer has one of 'ffn' and 'moe'", (long long)l,
-                           name[layer[l]]);
+                           network_names[layer[l]]);
                 break; /* one message per range */
             }
             layer[l] = part;
@@ -707,6 +708,7 @@ static int *networks_of_layers(Checker *c, const ModelFields *f, int rest)
         lacking = layer[l] == NO_PART ? l : lacking;
         count[layer[l]]++;
     }
+    const int others = count[MOE_PART] ? MOE_PART : LACKS_PART, most = count[FFN_PART] ? FFN_PART : others;
     const bool unused = (f->ffn.src && !count[FFN_PART]) || (m->experts_span.src && !count[MOE_PART]);
     if (lacking >= 0 && diags_errors(c->diags) == 0)
         diag_error(c->diags, c->model->span,
@@ -714,8 +716,7 @@ static int *networks_of_layers(Checker *c, const ModelFields *f, int rest)
                    lacking);
     else if (unused && diags_errors(c->diags) == 0)
         diag_error(c->diags, count[FFN_PART] ? m->experts_span : f->ffn, "no layer has '%s': all have '%s'",
-                   count[FFN_PART] ? "moe" : "ffn",
-                   count[FFN_PART] ? "ffn" : (count[MOE_PART] ? "moe" : "none"));
+                   count[FFN_PART] ? "moe" : "ffn", network_names[most]);
     return layer;
 }
 
