@@ -171,14 +171,14 @@ static void settle_positions(Checker *c, const Ast *name)
         c->program->model.rope_table = 1 + use_table_named(c, name);
 }
 
-/* Scans restart where a document begins. */
+/* Scans restart where a document begins; a prompt is one. */
 static void settle_places(Checker *c)
 {
     Model *m = &c->program->model;
     Ast *name = NEW(c->arena, Ast);
     *name = (Ast){.kind = A_NAME, .text = "position", .span = m->scan_span};
     name->name_span = name->span;
-    if (m->scan.columns && !c->program->library)
+    if (m->scan.columns && !c->program->library && !c->infer)
         m->place_table = 1 + use_table_named(c, name);
 }
 

@@ -457,9 +457,7 @@ void check_infer(Checker *c)
                    (long long)p->infer.length[0], plural(p->infer.length[0]), p->cluster.world);
     if (p->table_count)
         not_yet(c, p->infer.span, "a mask or rope that reads a table", "a mask such as causal");
-    if (p->model.scan.columns)
-        not_yet(c, p->infer.span, "a recurrent layer", "a model whose layers all have attention");
-    else if (p->model.layer.single)
+    if (p->model.layer.single)
         not_yet(c, p->infer.span, "a layer with one part alone", "attention and a network in each layer");
     if (p->model.rope.length > 0)
         not_yet(c, p->infer.span, "a rope that depends on the length", "another");

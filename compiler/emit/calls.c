@@ -302,6 +302,41 @@ static const char *tile_text(const Printer *p, const Op *o, int none)
                                              : "plan_queries_tile(chunk)";
 }
 
+/* ---- what recurrent layers begin with: in a program that infers, a later token with what is kept ---- */
+
+static const char *kept_or(const Printer *p, const char *kept, const char *other)
+{
+    return p->step->program->infer.lengths ? arena_printf(p->emit->arena, "%s(s, %s)", kept, other) : other;
+}
+
+static const char *rows_before_text(const Printer *p, const Op *o, int operand)
+{
+    return kept_or(p, "plan_rows_before", at_text(p, o, operand));
+}
+
+static const char *no_rows_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return kept_or(p, "plan_rows_before", "NULL");
+}
+
+static const char *state_before_text(const Printer *p, const Op *o, int operand)
+{
+    return kept_or(p, "plan_state_before", at_text(p, o, operand));
+}
+
+static const char *no_state_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return kept_or(p, "plan_state_before", "NULL");
+}
+
+static const char *state_after_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return p->step->program->infer.lengths ? "plan_state_after(s)" : "NULL";
+}
+
 /* ---- calls ---- */
 
 /* Words of a call (step/operations.def); with an operand: NAME(x0). */
@@ -334,6 +369,11 @@ static const struct {
     {"positions", turns_text},
     {"chunk_positions", chunk_turns_text},
     {"tile", tile_text},
+    {"rows", rows_before_text},
+    {"no_rows", no_rows_text},
+    {"state", state_before_text},
+    {"no_state", no_state_text},
+    {"after", state_after_text},
 };
 
 /* Whether it is x or y followed by a digit. */

@@ -387,7 +387,8 @@ static void emit_scan_layers(Emit *e, const Model *m)
                             : "of a convolution in place of attention");
     if (scan.heads)
         emit_scan_states(e, m, &scan);
-    add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
+    if (m->place_table)
+        add_constant(e, "PLAN_PLACE_TABLE", m->place_table - 1, "positions in documents, where they restart");
     add_constant(e, "PLAN_SCAN_KERNEL", m->scan_kernel, "rows of their convolution");
     if (pieces)
         add_constant(e, "PLAN_SCAN_PIECES", pieces, "most runs of a rank's tokens, which it scans in place");

@@ -116,7 +116,7 @@ typedef enum ValueKind {
     VALUE_SHARD, /* a rank's part of a unit's gradients, from their reduction to the optimizer */
     /* parameters rounded for products: from the optimizer on, until their last use in the next step */
     VALUE_ROUNDED,
-    VALUE_CACHE, /* keys and values of prompts: kept from an operation to the end */
+    VALUE_CACHE, /* of prompts, what later tokens read of a layer: kept from an operation to the end */
     VALUE_STATE, /* a rank's part of parameters and moments: there from start to end */
     VALUE_SCRATCH /* of one operation */
 } ValueKind;
@@ -335,6 +335,7 @@ int64_t select_words(const Shape *shape, const Selection *s);
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens);
 /* Tokens of a rank's cache for a layer; layer -1: of a layer whose mask sees all. */
 int64_t step_cache_tokens(const Step *s, int layer);
+bool step_is_recurrent(const Step *s, int layer);
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);
 /* Marks what layers save; what backward reads and nobody saved is made again just before it is read. Of

@@ -34,6 +34,20 @@ static inline int plan_last_token(BurstCtx *c, PlanState *s, int layer, int64_t 
     return BURST_OK;
 }
 
+#ifdef PLAN_SCAN_COLUMNS
+/* A prompt is a document. */
+static inline void plan_running_pieces(PlanState *s)
+{
+    static const int64_t one[] = {0, 1};
+    if (s->infer.decodes)
+        s->pieces = (BurstPieces){1, one};
+#ifndef PLAN_SCAN_PIECES
+    else
+        s->scan_rows[1] = s->n, s->pieces = (BurstPieces){1, s->scan_rows};
+#endif
+}
+#endif
+
 /* The tokens that this rank owns of the running sequence, which has n of its chunk's. */
 static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
 {

@@ -60,6 +60,10 @@ typedef struct PlanInfer {
     int64_t first, kept; /* of a prompt's rows here, those that the running layer keeps */
     const BurstAct *k, *v; /* what the running layer keeps */
     float *parts;          /* of outputs of the running token */
+#ifdef PLAN_SCAN_COLUMNS
+    BurstAct *conv; /* of the running layer: rows before its convolution, the last token's the last */
+    float *state;   /* and its state after the last token */
+#endif
 } PlanInfer;
 #endif
 

@@ -45,8 +45,32 @@ static inline int plan_find_pieces(BurstCtx *c, PlanState *s)
     return BURST_OK;
 }
 
+/* Whether the running sequence is a token that continues a prompt, which all ranks have. */
+static inline bool plan_scan_continues(const PlanState *s)
+{
+#ifdef PLAN_INFER
+    return s->infer.decodes;
+#else
+    (void)s;
+    return false;
+#endif
+}
+
 #ifdef PLAN_SCAN_MAP
 /* ---- the state before each piece ---- */
+
+/* Of a prompt, the state after all pieces is kept. */
+static inline int plan_scan_kept(PlanState *s, const float *maps, void *scratch)
+{
+#ifdef PLAN_INFER
+    const int32_t end[] = {s->scan.fold.total};
+    const BurstFold all = {s->scan.fold.total, 1, s->scan.slot, end};
+    return burst_op_scan_fold(s->exec, &plan_scan, &all, maps, s->infer.state, scratch);
+#else
+    (void)s, (void)maps, (void)scratch;
+    return BURST_OK;
+#endif
+}
 
 static inline int64_t plan_maps_of(const PlanState *s, int chunk)
 {
@@ -58,10 +82,13 @@ static inline int plan_scan_states(BurstCtx *c, PlanState *s, const BurstAct *x,
                                    const float *decay, float *before, void *scratch)
 {
     float *maps = (float *)scratch, *rest = maps + PLAN_GROUP * PLAN_MAPS;
+    if (plan_scan_continues(s))
+        return BURST_OK;
     BURST_TRY(burst_op_scan_map(s->exec, s->n, &plan_scan, &s->pieces, s->place, x, beta, decay,
                                 maps + s->me * PLAN_MAPS, rest));
     BURST_TRY(plan_share_maps(c, s, maps));
-    return burst_op_scan_fold(s->exec, &plan_scan, &s->scan.fold, maps, before, rest);
+    BURST_TRY(burst_op_scan_fold(s->exec, &plan_scan, &s->scan.fold, maps, before, rest));
+    return plan_scan_kept(s, maps, rest);
 }
 
 /* after: the gradient of the state after each of them. */
@@ -89,6 +116,8 @@ static inline const BurstSequencePiece *plan_next_piece(const PlanState *s, int 
 /* halo [pieces][kernel - 1][columns]: the rows before each of the rank's pieces. */
 static inline int plan_scan_halo(BurstCtx *c, PlanState *s, const BurstAct *x, BurstAct *halo, void *scratch)
 {
+    if (plan_scan_continues(s))
+        return BURST_OK;
     BURST_TRY(burst_op_conv_tails(s->exec, &plan_conv, &s->pieces, x, (BurstAct *)scratch));
     return plan_pass_rows(c, s, 1, (BurstAct *)scratch, halo);
 }

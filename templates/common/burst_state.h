@@ -7,7 +7,7 @@
 #ifdef PLAN_ROPE_TABLE
     const BurstPosition *turns;    /* positions by which RoPE rotates */
 #endif
-#ifdef PLAN_PLACE_TABLE
+#ifdef PLAN_SCAN_COLUMNS
     const int32_t *place;          /* of this rank's tokens in their documents: 0 where scans restart */
     BurstPieces pieces; /* of the sequence, which this rank has */
 #ifdef PLAN_SCAN_PIECES

@@ -8,6 +8,10 @@
 
 #include "cuda_decode.cuh"
 
+#ifdef PLAN_SCAN_COLUMNS
+#include "burst_infer_scan_cuda.cuh"
+#endif
+
 /* Floats of the parts of all heads, and how many parts the cache has. */
 enum {
     PLAN_PART_WORDS = PLAN_HEADS * burst_decode_row(PLAN_VALUE_DIM, 1),
@@ -26,6 +30,10 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
     s->position = f->decodes ? &running->at : s->tokens[s->me].position;
     s->token = s->buffer.device_token;
     f->found = s->buffer.device_found;
+#ifdef PLAN_SCAN_COLUMNS
+    plan_running_pieces(s);
+    s->place = s->position;
+#endif
     BURST_TRY(burst_gpu_upload(s->exec, &now, sizeof now, running));
     return burst_gpu_upload(s->exec, f->decodes ? f->token : f->own, (size_t)s->own * sizeof(int32_t),
                             s->buffer.device_token);

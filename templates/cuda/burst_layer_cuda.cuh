@@ -116,10 +116,10 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
 #endif
 #ifdef PLAN_PLACE_TABLE
     s->place = s->tokens[s->me].table[PLAN_PLACE_TABLE];
-#ifndef PLAN_SCAN_PIECES
+#endif
+#if defined PLAN_SCAN_COLUMNS && !defined PLAN_SCAN_PIECES
     s->scan_rows[1] = s->chunk[s->me].tokens;
     s->pieces = (BurstPieces){1, s->scan_rows};
-#endif
 #endif
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));

@@ -9,6 +9,10 @@
 #ifndef BURST_INFER_HOST_H
 #define BURST_INFER_HOST_H
 
+#ifdef PLAN_SCAN_COLUMNS
+#include "burst_infer_scan_host.h"
+#endif
+
 /* A head's output, and the log-sum-exp of its scores. */
 enum { PLAN_PART_ROW = PLAN_VALUE_DIM + 1 };
 
@@ -19,6 +23,12 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
     s->position = f->decodes ? f->at : s->chunk[s->me].position;
     s->token = f->decodes ? f->token : f->own;
     f->found = &f->next;
+#ifdef PLAN_SCAN_COLUMNS
+    plan_running_pieces(s);
+    for (int64_t i = 0; i < s->n; i++)
+        s->buffer.places[i] = (int32_t)s->position[i];
+    s->place = s->buffer.places;
+#endif
     return BURST_OK;
 }
 

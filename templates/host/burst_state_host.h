@@ -117,7 +117,8 @@ static inline int plan_chunks(BurstCtx *c, PlanState *s)
 
 static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
-#if defined PLAN_ROPE_TABLE || defined PLAN_PLACE_TABLE
+#if defined PLAN_ROPE_TABLE || defined PLAN_PLACE_TABLE || \
+    (defined PLAN_SCAN_COLUMNS && !defined PLAN_SCAN_PIECES)
     const BurstChunk *own = &s->chunk[s->me];
 #endif
     BURST_TRY(plan_find_live(c, s, tables));
@@ -130,10 +131,10 @@ static inline int plan_live(BurstCtx *c, PlanState *s, const BurstTables *tables
     for (int64_t i = 0; tables && i < own->tokens; i++)
         s->buffer.places[i] = tables->table[PLAN_PLACE_TABLE][own->position[i]];
     s->place = s->buffer.places;
-#ifndef PLAN_SCAN_PIECES
+#endif
+#if defined PLAN_SCAN_COLUMNS && !defined PLAN_SCAN_PIECES
     s->scan_rows[1] = own->tokens;
     s->pieces = (BurstPieces){1, s->scan_rows};
-#endif
 #endif
     return BURST_OK;
 }

@@ -17,8 +17,8 @@ sys.path.insert(0, str(machine.ROOT / "tests/lib"))
 LIMIT, PEER_LIMIT = 2e-2, 1.25  # of the greatest logit
 LENGTHS, TOKENS = (64, 512), 64
 PROMPTS = (1, 64, 65, 300, 512)
-NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe deepseek_v2 starcoder2"
-SPLIT = "llama31 gemma2 deepseek_v2"  # what several GPUs run
+NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe gpt_oss deepseek_v2 starcoder2 qwen3_5 granite4_h lfm2"
+SPLIT = "llama31 gemma2 deepseek_v2 qwen3_5 granite4_h"  # what several GPUs run
 LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "tensor_two", "queries"), 4: ("ring", "ulysses", "usp", "double", "tensor")}
 
 

@@ -288,11 +288,33 @@ static void wrong_evaluations_are_rejected(void **state)
     assert_true(refused > 100);
 }
 
+/* Layers of the first of two kinds become recurrent ones. */
+static void make_recurrent(Case *c)
+{
+    enum { KEY = 2, VALUE = 3 };
+    Model *m = &c->program.model;
+    const int heads = 2 * c->step->shape.tensor;
+    if (m->kinds != 2)
+        return;
+    m->kind[0].scan = true;
+    m->scan = (BurstScan){.heads = heads,
+                          .key_heads = heads,
+                          .key_dim = KEY,
+                          .value_dim = VALUE,
+                          .read = m->hidden % 2,
+                          .scale = 1,
+                          .columns = heads * (2 * KEY + VALUE),
+                          .k = heads * KEY,
+                          .v = heads * 2 * KEY};
+    m->scan_kernel = 2 + m->vocab % 3;
+}
+
 /* Its step, of a program that infers: weights whole from the first prompt on, and no settings of backward. */
 static void infer(Case *c)
 {
     Choice x = c->choice;
     c->program.infer = (Infer){.lengths = 1, .length = {c->program.sequence}, .tokens = 1 + draw(9)};
+    make_recurrent(c);
     x.sharding = SHARDING_ZERO1;
     x.saving = saving_by(RECOMPUTE_FULL, 0);
     x.optimizer = OPTIMIZER_ON_DEVICE;
@@ -310,11 +332,12 @@ static bool accepted_without(Case *c, int t, char **why)
     return accepted(c, &m.flow, why);
 }
 
-/* A program that infers keeps each layer's keys and values to its end, and computes one next token. */
+/* A program that infers keeps each layer's keys and values to its end, or its rows and state, and computes
+ * one next token. */
 static void inference_is_proved(void **state)
 {
     (void)state;
-    int lost = 0, overwritten = 0;
+    int lost = 0, overwritten = 0, states = 0;
     for (int i = 0; i < 40; i++) {
         Case *c = make_split_case(i % 2, i / 2, i % 8 == 3);
         char *why;
@@ -324,12 +347,13 @@ static void inference_is_proved(void **state)
         infer(c);
         for (int t = 0; t < c->flow->ops; t++) {
             const OpKind k = c->flow->op[t].op->kind;
-            if (k != OP_CACHE && k != OP_LAST_TOKEN && k != OP_NEXT && k != OP_ATTENTION && k != OP_EMBED &&
-                k != OP_LINEAR)
+            if (k != OP_CACHE && k != OP_CACHE_CONV && k != OP_CACHE_SCAN && k != OP_LAST_TOKEN &&
+                k != OP_NEXT && k != OP_ATTENTION && k != OP_EMBED && k != OP_LINEAR)
                 continue;
             if (accepted_without(c, t, &why))
                 fail_msg("case %d: it is accepted without %s", i, op_name(k));
             lost++;
+            states += k == OP_CACHE_SCAN;
         }
         const Item *x = flow_item(c->flow, step_value(c->step, "x"), 0);
         for (int j = 0; j < c->flow->items; j++) {
@@ -345,7 +369,7 @@ static void inference_is_proved(void **state)
         }
         arena_free(c->arena);
     }
-    assert_true(lost > 100 && overwritten > 50);
+    assert_true(lost > 100 && overwritten > 50 && states > 5);
 }
 
 static Op *own_op(Case *c, Mutant *m, int t)

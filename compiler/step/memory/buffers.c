@@ -90,7 +90,9 @@ static void add_chunks(MemoryMaker *m)
     add_buffers(m, "positions", "int64_t", sizeof(int64_t), 1, "[sequence], chunk by chunk", tokens);
     if (m->program->model.rope_table && !m->program->target->device_memory)
         add_buffers(m, "turns", "int64_t", sizeof(int64_t), 1, "[tokens], by which RoPE turns", m->n);
-    if (m->program->model.place_table && !m->program->target->device_memory)
+    const bool recurs = m->program->model.place_table ||
+                        (m->program->infer.lengths && m->program->model.scan.columns);
+    if (recurs && !m->program->target->device_memory)
         add_buffers(m, "places", "int32_t", sizeof(int32_t), 1, "[tokens], in their documents", m->n);
     add_buffers(m, "sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of all chunks]", tiles);
     if (m->queries && !m->program->target->device_memory)

@@ -241,7 +241,8 @@ static void mark_ends(Flower *f)
     const int end = f->flow->ops - 1, loss = forward_end(f->flow);
     for (int v = 0; v < f->step->values.n; v++)
         for (int l = 0; f->step->values.at[v].kind == VALUE_CACHE && l < f->step->program->model.layers; l++)
-            mark_live(f, item_for(f, v, l), 0, end);
+            if (step_bytes(f->step, &f->step->values.at[v], l))
+                mark_live(f, item_for(f, v, l), 0, end);
     for (int v = 0; v < f->step->values.n; v++) {
         const ValueKind kind = f->step->values.at[v].kind;
         for (int u = 0; (kind == VALUE_STATE || kind == VALUE_ROUNDED) && u < step_units(f->step); u++) {

@@ -1,5 +1,6 @@
 /* step/passes/infer.c: forward of a program that continues prompts. Before attention each layer copies its
- * keys and values to a cache, which all later tokens attend; the head has the next token of the last one, in
+ * keys and values to a cache, which all later tokens attend; a recurrent layer keeps the rows before its
+ * convolution and its state after the prompt, on all ranks. The head has the next token of the last one, in
  * place of the loss.
  *
  * A later token goes through the same list, with one token in place of a prompt: attention then reads the
@@ -22,6 +23,12 @@ int64_t step_cache_tokens(const Step *s, int layer)
     const int64_t reach = s->reach && mask >= 0 ? s->reach[mask] : 0;
     const int64_t kept = reach > 0 && reach < s->all_tokens ? reach : s->all_tokens;
     return kept + (more + ranks - 1) / ranks;
+}
+
+bool step_is_recurrent(const Step *s, int layer)
+{
+    const Model *m = &s->program->model;
+    return layer >= 0 && layer < m->layers && m->kind[model_kind(m, layer)].scan;
 }
 
 static int add_cache(Step *s, const char *name, int of)
@@ -57,6 +64,63 @@ static void keep(Step *s, Block *b, int cache_k, int cache_v)
     op_write(&cache, cache_k, 0, false);
     op_write(&cache, cache_v, 0, false);
     op_insert(s, b, at, cache);
+}
+
+/* ---- recurrent layers ---- */
+
+static int add_kept(Step *s, const char *name, Dim rows, Dim columns, Element element)
+{
+    return step_add_value(s, (Value){.name = name,
+                                     .kind = VALUE_CACHE,
+                                     .dim = {rows, columns},
+                                     .element = element,
+                                     .index = INDEX_LAYER,
+                                     .gradient = -1});
+}
+
+/* Before what reads other ranks' rows or states, where there is such an operation. */
+static int first_of(const Block *b, OpKind of_pieces, OpKind whole)
+{
+    return op_first(b, op_in_block(b, of_pieces) ? of_pieces : whole);
+}
+
+static void keep_rows(Step *s, Block *b, int cache)
+{
+    const int at = first_of(b, OP_HALO, OP_CONV);
+    Op o = op_make(OP_CACHE_CONV);
+    op_read(&o, b->ops.at[at].read[0].value, 0);
+    op_write(&o, cache, 0, false);
+    op_insert(s, b, at, o);
+}
+
+/* Gates of tokens after the prompt become 0, in place. */
+static void keep_state(Step *s, Block *b, int cache)
+{
+    const int at = first_of(b, OP_STATES, OP_SCAN);
+    const Op scan = b->ops.at[at];
+    Op o = op_make(OP_CACHE_SCAN);
+    for (int gate = 1; gate <= 2; gate++) {
+        op_read(&o, scan.read[gate].value, 0);
+        op_write(&o, scan.read[gate].value, 0, false);
+    }
+    op_write(&o, cache, 0, false);
+    op_insert(s, b, at, o);
+}
+
+static void keep_recurrent(Step *s)
+{
+    const Model *m = &s->program->model;
+    if (!m->scan.columns)
+        return;
+    const int rows = add_kept(s, "cache_conv", DIM_KERNEL, DIM_SCAN_COLUMNS, EL_ACTIVATION),
+              state = m->scan.heads ? add_kept(s, "cache_scan", DIM_ONE, DIM_SCAN_STATE, EL_FLOAT) : -1;
+    for (int kind = 0; kind < step_kinds(s); kind++) {
+        Block *b = &s->block[BLOCK_FORWARD + kind];
+        if (op_in_block(b, OP_CONV) || op_in_block(b, OP_CONV_PIECES))
+            keep_rows(s, b, rows);
+        if (op_in_block(b, OP_SCAN) || op_in_block(b, OP_SCAN_PIECES))
+            keep_state(s, b, state);
+    }
 }
 
 /* ---- the last layer ---- */
@@ -142,7 +206,9 @@ void step_infer(Step *s)
     const int cache_k = add_cache(s, "cache_k", step_value(s, "k")),
               cache_v = add_cache(s, "cache_v", step_value(s, "v"));
     for (int kind = 0; kind < step_kinds(s); kind++)
-        keep(s, &s->block[BLOCK_FORWARD + kind], cache_k, cache_v);
+        if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_ATTENTION))
+            keep(s, &s->block[BLOCK_FORWARD + kind], cache_k, cache_v);
+    keep_recurrent(s);
     for (int kind = 0; kind < step_kinds(s) && is_alone(s); kind++)
         if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE))
             cut_rows(s, &s->block[BLOCK_FORWARD + kind]);

@@ -31,7 +31,8 @@ static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
     const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
-    return !o->scope && o->kind != OP_CACHE &&
+    const bool keeps = o->kind == OP_CACHE || o->kind == OP_CACHE_CONV || o->kind == OP_CACHE_SCAN;
+    return !o->scope && !keeps &&
            (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_EXPERTS || k == WORK_LOSS ||
             (s->by_queries && attends)) &&
            (s->by_queries || !op_touches(s, o, of_rows_of_heads)) &&

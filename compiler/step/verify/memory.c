@@ -144,7 +144,7 @@ static void find_cells(Machine *m, const Item *const *item)
 bool in_place(const Machine *m, OpKind k)
 {
     return k == OP_SWIGLU_BACK || k == OP_EXPERTS_ACT_BACK || k == OP_ALL_REDUCE || k == OP_TENSOR_SUM ||
-           k == OP_LAST_TOKEN ||
+           k == OP_LAST_TOKEN || k == OP_CACHE_SCAN ||
            (m->step->program->target->one_layout && (k == OP_ROPE || k == OP_LAYOUT || k == OP_LAYOUT_BACK));
 }
 

@@ -734,7 +734,7 @@ static void run(Machine *m, int t)
         reject(m, STEP_VALUES, "it does not have the operands of its kind");
 }
 
-/* A layer's keys and values of the last prompt are there for the tokens that follow. */
+/* What a layer keeps of the last prompt is there for the tokens that follow. */
 static void check_cache(Machine *m, const Made *x)
 {
     for (int i = 0; i < OUTS && x->op->write[i].value >= 0 && !m->failed; i++) {
@@ -767,7 +767,7 @@ static void run_all(Machine *m)
     for (int u = 0; u < m->layers + 2 && !m->failed; u++)
         check_state(m, u, !m->step->forward);
     for (const Made *x = m->made.at; x < m->made.at + m->made.n && !m->failed; x++)
-        if (x->op->kind == OP_CACHE)
+        if (x->op->kind == OP_CACHE || x->op->kind == OP_CACHE_CONV || x->op->kind == OP_CACHE_SCAN)
             check_cache(m, x);
 }
 

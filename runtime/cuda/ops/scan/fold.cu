@@ -60,7 +60,7 @@ static __global__ void __launch_bounds__(THREADS) fold_kernel(const __grid_const
     int next = a.back ? a.pieces - 1 : 0;
     for (int row = lane; row < key; row += LANES)
         state[row * COLUMNS + column] = 0;
-    for (int i = 0; i < a.total; i++) {
+    for (int i = 0; i <= a.total; i++) { /* the last: after all pieces, where that is wanted */
         const int piece = a.back ? a.total - 1 - i : i;
         if (a.number[next] == piece) {
             for (int row = lane; row < key; row += LANES)
