@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from .encoder import Encoder, json_object, text_file
 from .model import cluster_text
 
 SHORTEST, TOKENS = 256, 256  # of a prompt's length; by default, that continue it
+NVCC = "/usr/local/cuda/bin/nvcc"  # where its installer puts it
 
 
 def whole(text):
@@ -75,8 +77,8 @@ def ends_of(folder):
     return []
 
 
-def burstc(folder, *words):
-    done = subprocess.run([str(_c.home() / "bin/burstc"), *words], cwd=folder, capture_output=True, text=True)
+def burstc(folder, *words, environment=None):
+    done = subprocess.run([str(_c.home() / "bin/burstc"), *words], cwd=folder, capture_output=True, text=True, env=environment)
     if done.returncode:
         raise Wrong(done.stderr.strip() or f"burstc ended with {done.returncode}")
     return done.stdout
@@ -89,13 +91,40 @@ def model_text(folder, length, tokens, layout):
     return text + f"layout {{ {layout} }}\ninfer {{ lengths {length}; tokens {tokens}; }}\n"
 
 
+def gpus(wanted):
+    """The cluster of so many GPUs of this machine."""
+    names = []
+    if shutil.which("nvidia-smi"):
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True)
+        names = [line.strip() for line in done.stdout.splitlines() if line.strip()] if done.returncode == 0 else []
+    if not names:
+        raise Wrong("no GPU is found: nvidia-smi lists none; `--ranks N` runs on CPUs")
+    if wanted > len(names):
+        raise Wrong(f"--gpus is {wanted}, and nvidia-smi lists {len(names)}")
+    if not nvcc():
+        raise Wrong(f"nvcc is not found, which compiles programs for GPUs: it is not in $PATH, and {NVCC} is missing; install the CUDA toolkit, set "
+                    "NVCC to its path, or use `--ranks N` for CPUs")
+    try:
+        return cluster_text([wanted], names[0])
+    except ValueError:
+        raise Wrong(f"no figures are known for '{names[0]}': give --cluster FILE, which `burstc probe gpus` writes")
+
+
+def nvcc():
+    named = os.environ.get("NVCC")
+    return shutil.which(named or "nvcc") or (NVCC if not named and os.access(NVCC, os.X_OK) else None)
+
+
 def program_of(cluster, model, version):
+    compilers = {"CC": os.environ.get("CC", ""), "NVCC": nvcc() or os.environ.get("NVCC", "")}
+
     def make(folder):
         (folder / "cluster.topo").write_text(cluster)
         (folder / "model.burst").write_text(model)
-        burstc(folder, "cluster.topo", "model.burst", "-o", "program")
+        burstc(folder, "cluster.topo", "model.burst", "-o", "program",
+               environment={**os.environ, **{name: value for name, value in compilers.items() if value}})
 
-    name = hashlib.sha256("\0".join((cluster, model, version, os.environ.get("CC", ""), str(os.geteuid()))).encode()).hexdigest()[:32]
+    name = hashlib.sha256("\0".join((cluster, model, version, *compilers.values(), str(os.geteuid()))).encode()).hexdigest()[:32]
     return kept(name, make, "program") / "program"
 
 
@@ -142,10 +171,15 @@ def run(args):
     prompt = decoder.encode(text_file(pathlib.Path(args.prompt_file)) if args.prompt is None else args.prompt)
     if not prompt:
         raise Wrong("the prompt has no token")
+    if args.gpus and (args.ranks or args.cluster):
+        raise Wrong("--gpus cannot be combined with --ranks or --cluster")
     length = SHORTEST
     while length < len(prompt):
         length *= 2
-    cluster = text_file(pathlib.Path(args.cluster)) if args.cluster else cluster_text([args.ranks])
+    if args.cluster:
+        cluster = text_file(pathlib.Path(args.cluster))
+    else:
+        cluster = gpus(args.gpus) if args.gpus else cluster_text([args.ranks or 1])
     model = model_text(folder, length, args.tokens, args.layout)
     program = program_of(cluster, model, burstc(None, "--version"))
     if args.echo:
@@ -155,12 +189,13 @@ def run(args):
 
 def add_parser(commands):
     p = commands.add_parser("generate", allow_abbrev=False, help="continue a prompt with the model of a Hugging Face folder",
-                            description="Continues a prompt greedily with the model of a Hugging Face folder, on CPUs.")
+                            description="Continues a prompt greedily with the model of a Hugging Face folder, on CPUs or GPUs.")
     p.add_argument("folder", help="a Hugging Face folder")
     p.add_argument("--prompt", action=Once, metavar="TEXT", help="the prompt")
     p.add_argument("--prompt-file", action=Once, metavar="FILE", help="a file with the prompt")
     p.add_argument("--tokens", action=Once, type=whole, default=TOKENS, metavar="N", help=f"at most so many continue it ({TOKENS})")
-    p.add_argument("--ranks", action=Once, type=whole, default=1, metavar="N", help="processes that share the prompt (1)")
+    p.add_argument("--ranks", action=Once, type=whole, metavar="N", help="processes that share the prompt, on CPUs (1)")
+    p.add_argument("--gpus", action=Once, type=whole, metavar="N", help="GPUs of this machine that share the prompt, in place of --ranks")
     p.add_argument("--cluster", action=Once, metavar="FILE", help="a .topo file, such as burstc probe writes, in place of --ranks")
     p.add_argument("--layout", action=Once, default="", metavar="TEXT", help="settings of the layout: \"tensor 2; schedule ring;\"")
     p.add_argument("--echo", action="store_true", help="print the prompt too")

@@ -24,7 +24,7 @@ def make(folder, words):
     import transformers
     torch.manual_seed(words + 1)
     config = transformers.LlamaConfig(vocab_size=words or 256, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
-                                      num_key_value_heads=2, max_position_embeddings=1024, initializer_range=0.2, eos_token_id=2, bos_token_id=1)
+                                      num_key_value_heads=2, head_dim=32, max_position_embeddings=1024, initializer_range=0.2, eos_token_id=2, bos_token_id=1)
     model = transformers.LlamaForCausalLM(config)
     model.save_pretrained(folder)
     if words:
@@ -42,6 +42,46 @@ def wanted(model, prompt):
     return [i for i in found if i != 2]
 
 
+def stub(path, text):
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o755)
+
+
+def of_gpus(folder, words, generate):
+    """--gpus: what is refused, and what it compiles and runs: nvidia-smi and nvcc are stand-ins, the latter's program answers with one token."""
+    tools = folder / "tools"
+    tools.mkdir()
+    found = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    def refused(told, *asked, more=found):
+        is_ = generate(words, "--prompt", "w5", *asked, status=1, more=more)
+        require(told in is_, f"{asked} is not refused with '{told}': {is_}")
+
+    stub(tools / "nvidia-smi", "exit 9\n")
+    refused("no GPU is found: nvidia-smi lists none", "--gpus", 1)
+    stub(tools / "nvidia-smi", "echo NVIDIA H100 80GB HBM3; echo NVIDIA H100 80GB HBM3\n")
+    refused("--gpus is 3, and nvidia-smi lists 2", "--gpus", 3)
+    refused("--gpus cannot be combined with --ranks or --cluster", "--gpus", 1, "--ranks", 2)
+    refused("nvcc is not found", "--gpus", 1, more=found | {"NVCC": "nowhere"})
+    stub(tools / "nvidia-smi", "echo NVIDIA Unknown 1\n")
+    refused("no figures are known for 'NVIDIA Unknown 1': give --cluster FILE", "--gpus", 1, more=found | {"NVCC": "true"})
+    stub(tools / "nvidia-smi", "echo NVIDIA H100 80GB HBM3; echo NVIDIA H100 80GB HBM3\n")
+    stub(tools / "answer", """read asked
+echo '{"prompt": 0, "token": 7}'
+echo '{"prompt": 0, "tokens": 1, "length": 256, "first_token_seconds": 1, "token_seconds": 0}'
+""")
+    stub(tools / "mynvcc", f"""while [ "$1" != -o ]; do
+    case "$1" in *.cu) echo "$1" >>{folder}/compiled;; esac
+    shift
+done
+cp {tools}/answer "$2"
+""")
+    for _ in range(2):
+        is_ = generate(words, "--prompt", "w5", "--gpus", 2, more=found | {"NVCC": str(tools / "mynvcc")})
+        require(is_ == "w7\n", f"two GPUs wrote {is_!r}")
+    require(len((folder / "compiled").read_text().splitlines()) == 1, "a program for GPUs is not compiled once from its CUDA source")
+
+
 def main():
     args = runner.options(__doc__, "--home").parse_args()
     try:
@@ -55,8 +95,8 @@ def main():
         environment = {**os.environ, "PYTHONPATH": str(HERE.parent.parent / "python"), "BURST_HOME": args.home, "BURST_CACHE": str(folder / "cache"),
                        "OPENBLAS_NUM_THREADS": "1"}
 
-        def generate(*words, status=0):
-            done = subprocess.run([sys.executable, "-m", "burst", "generate", *map(str, words)], capture_output=True, env=environment, timeout=300)
+        def generate(*words, status=0, more={}):
+            done = subprocess.run([sys.executable, "-m", "burst", "generate", *map(str, words)], capture_output=True, env=environment | more, timeout=300)
             require(done.returncode == status, f"burst generate {words} ended with {done.returncode}: {done.stderr.decode()}")
             return (done.stderr if status else done.stdout).decode(errors="replace")
 
@@ -78,6 +118,7 @@ def main():
         for asked, told in (((folder / "none", "--prompt", "w1"), "no such folder"), ((words,), "give --prompt TEXT or --prompt-file FILE"),
                             ((words, "--prompt", ""), "the prompt has no token")):
             require(told in generate(*asked, status=1), f"{asked} is not refused with '{told}'")
+        of_gpus(folder, words, generate)
         print("texts agree with transformers, on 1 and 2 ranks, of words and of bytes")
 
 
