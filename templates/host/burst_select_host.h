@@ -89,22 +89,6 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
     return BURST_OK;
 }
 
-/* plan_attention over the lists. */
-static inline int plan_attention_selected(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
-                                          const float *v, const int32_t *lists, float *o, float *lse)
-{
-    s->chosen = lists;
-    return plan_attention(c, s, mask, q, k, v, o, lse);
-}
-
-/* plan_attention_back over the lists of forward. */
-static inline int plan_attention_back_selected(BurstCtx *c, PlanState *s, int mask, const float *q,
-                                               const float *k, const float *v, const float *lse,
-                                               const float *d_o, const float *delta, const int32_t *lists,
-                                               float *dq, float *dk, float *dv)
-{
-    s->chosen = lists;
-    return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
-}
+#include "burst_selected.h"
 
 #endif

@@ -1,0 +1,24 @@
+/* burst_selected.h: attention over the lists that a selection made, on each target. */
+#ifndef BURST_SELECTED_H
+#define BURST_SELECTED_H
+
+/* plan_attention over the lists. */
+static inline int plan_attention_selected(BurstCtx *c, PlanState *s, int mask, const BurstAct *q,
+                                          const BurstAct *k, const BurstAct *v, const int32_t *lists,
+                                          BurstAct *o, float *lse)
+{
+    s->chosen = lists;
+    return plan_attention(c, s, mask, q, k, v, o, lse);
+}
+
+/* plan_attention_back over the lists of forward. */
+static inline int plan_attention_back_selected(BurstCtx *c, PlanState *s, int mask, const BurstAct *q,
+                                               const BurstAct *k, const BurstAct *v, const float *lse,
+                                               const BurstAct *d_o, const float *delta, const int32_t *lists,
+                                               float *dq, float *dk, float *dv)
+{
+    s->chosen = lists;
+    return plan_attention_back(c, s, mask, q, k, v, lse, d_o, delta, dq, dk, dv);
+}
+
+#endif
