@@ -1,4 +1,4 @@
-"""The first token of Llama-3-8B shapes in PyTorch on the GPUs of a host, beside which `gpu-test latency` runs a program of ours.
+"""The first token of Llama-3-8B shapes in PyTorch on the GPUs of a host: the peer of `gpu-test latency`.
 
     torchrun --nproc-per-node=N benchmarks/prefill_torch.py LAYERS TOKENS [TOKENS ...]
 

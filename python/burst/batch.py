@@ -150,9 +150,9 @@ class Batch(Shared):
         return torch.ops.burst.move(x, self.tag, source, target, self.rows_of(target))
 
     def dispatch(self, x, shift=0, ignore=-100):
-        """This rank's rows of all tokens' [T, ...], which every rank has alike; the gradient is again that of all tokens.
+        """This rank's rows of all tokens' [T, ...], which every rank has alike; the gradient again has all tokens.
 
-        shift: row t is that of token t - shift: -1 for labels, the next token. Where that is outside of t's document: ignore.
+        shift: row t belongs to token t - shift: -1 for labels, the next token. Where that is outside of t's document: ignore.
         """
         shift = whole(shift, "shift", -INT32.max)
         if x.ndim == 0 or x.shape[0] != self.plan.tokens or x.device != self.plan.device:

@@ -1,7 +1,7 @@
 """Attention over packed documents on N GPUs: partitions of a sequence and partitions made for each batch, beside PyTorch.
 
 64 query heads, 8 key heads of 128. Lengths of documents are drawn from two published tables (A: WLB-LLM's, D: MagiAttention's;
-tests/runtime/test_balance.c), BURST_DOCUMENT_DRAWS batches of each (1). BURST_DOCUMENT_TOKENS: tokens of a GPU ("16K 32K"). Beside it
+tests/runtime/test_balance.c), BURST_DOCUMENT_DRAWS batches of each (1). BURST_DOCUMENT_TOKENS: tokens of a GPU ("16K 32K"). The peer is
 benchmarks/documents_torch.py on the same lengths: Ulysses with FlexAttention, FlexAttention's context parallelism. Plans know the
 lengths; predicted is the mean of both directions over batches drawn from them. BURST_DOCUMENT_WAYS: some of WAYS ("gather auto").
 """

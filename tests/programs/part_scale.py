@@ -2,7 +2,7 @@
 
 BURST_SCALE_HEADS heads (32), head_dim 128. The model has one layer and next to no width, so that memory is attention's. All programs are timed by
 time_attention.cu. BURST_SCALE_TOKENS, BURST_SCALE_KV and BURST_SCALE_MASKS choose ("32K 64K", "8 32", "causal window"); so does
-BURST_SCALE_WAYS among the ways below, by name. The bound holds for causal. Beside it benchmarks/attention_torch.py and the scripts
+BURST_SCALE_WAYS among the ways below, by name. The bound holds for causal. Peers: benchmarks/attention_torch.py and the scripts
 for torchrun in BURST_PEER_ATTENTION.
 """
 import json
