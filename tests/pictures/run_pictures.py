@@ -360,6 +360,21 @@ def test_page(folder):
     assert steps[0] == best[-7] and sorted(map(float, steps[1:])) == sorted(t for n, t in of_schedule.items() if n != best[0])[:2], steps
 
 
+def test_page_times(folder):
+    """What a layer takes with a mask, on the page: what the chosen layout takes if all layers have the mask."""
+    write(folder, "data 1;")
+    page_of(folder, "c.topo")
+    layout = re.search(r"^layout { (.*) }$", run(folder, "c.topo", "m.burst", "--emit=cost"), re.M)[1]
+    shown = re.findall(r'data-name="([^"]*)">(?:(?!</figure>).)*in the chosen layout: forward (\S+) ms, backward (\S+) ms',
+                       (folder / "page.html").read_text(), re.S)
+    assert [name for name, *_ in shown] == list(MASKS), shown
+    for name, *milliseconds in shown:
+        (folder / "m.burst").write_text(re.sub("attention {.*?}", f"attention {{ default {name}; }}", MODEL.format(tokens=1000, layout=layout)))
+        times = table(run(folder, "c.topo", "m.burst", "--emit=cost"))
+        found = [f"{times[direction, name][0]:.3f}" for direction in ("forward", "backward")]
+        assert found == milliseconds, (name, found, milliseconds)
+
+
 def test_page_alone(folder):
     """Without a cluster: the same masks, partitions for 8 ranks or as many as the layout has, nothing of times."""
     for layout, ranks in (("", 8), ("context 4; data 16;", 4), ("heads 2;", 2)):

@@ -85,6 +85,29 @@ static const char *chosen_text(const Page *g, const Program *all, int mask)
                         (long long)most.work.pairs);
 }
 
+/* What a layer's attention takes in the chosen layout if it has this mask, also one that no layer has. A mask
+ * that the layout has no schedule for, as it chose one for each mask in use, has no time. */
+static const char *time_of_mask(const Page *g, const Program *all, int mask)
+{
+    if (!g->found->plan)
+        return "";
+    const Draft *chosen = plan_draft(g->found->plan);
+    if (chosen->choice.of_mask && mask >= chosen->program->mask_count)
+        return "";
+    Program one = *all;
+    int *masks = NEW_ARRAY(g->arena, int, one.model.layers);
+    for (int l = 0; l < one.model.layers; l++)
+        masks[l] = mask;
+    one.layer_mask = masks;
+    const Draft d = draft_make(g->arena, g->diags, &one, &chosen->choice);
+    const StepParts parts = cost_attended(g->arena, &d);
+    const AttentionTime *t = parts.kind[mask].time;
+    const char *forward = time_text(g->arena, t[ATTEND_FORWARD].seconds, 3);
+    return arena_printf(g->arena, "<br>a layer in the chosen layout: forward %s%s%s", forward,
+                        one.infer.lengths ? "" : ", backward ",
+                        one.infer.lengths ? "" : time_text(g->arena, t[ATTEND_BACKWARD].seconds, 3));
+}
+
 static void add_masks(const Page *g)
 {
     const Program all = with_all_masks(g->program);
@@ -96,6 +119,7 @@ static void add_masks(const Page *g)
         svg_inline(picture_mask(g->arena, &all, m, g->maps[m]), g->out);
         add(g, "<figcaption><code>", svg_short(g->arena, expression.at, EXPRESSION), "</code><br>");
         add(g, "", layers_text(g->arena, g->program, m), chosen_text(g, &all, m));
+        text_add(g->out, time_of_mask(g, &all, m));
         text_add(g->out, "</figcaption></figure>\n");
         text_free(&expression);
     }
