@@ -81,6 +81,7 @@ def make(m, run_infer, name):
     folder.mkdir(exist_ok=True)
     case = run_infer.Case(part_families.Programs(m, folder), name, folder)
     case.make()
+    case.reference_model = case.reference_model.cuda()  # float64 takes minutes on a CPU
     return case
 
 
@@ -92,7 +93,7 @@ def run(m):
             made[name] = make(m, run_infer, name)
         except Exception as reason:  # one family leaves the others
             m.failed("infer", name, reason)
-    points = [(name, layout) for name in made for layout in LAYOUTS[m.gpus]]
+    points = [(name, layout) for name in made for layout in LAYOUTS[m.gpus] if run_infer.has_layout(name, run_infer.LAYOUTS[layout][1])]
 
     def build(point):
         name, layout = point

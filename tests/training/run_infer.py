@@ -87,7 +87,7 @@ class Case(run_families.Case):
         """[len(tokens)][vocab] in float64."""
         import torch
         with torch.no_grad(), self.reference().in_float64() if is_recurrent(self.name) else contextlib.nullcontext():
-            return self.reference_model(input_ids=torch.tensor([tokens])).logits[0]
+            return self.reference_model(input_ids=torch.tensor([tokens], device=self.reference_model.device)).logits[0].cpu()
 
     def compare(self, prompt, lines, layout):
         import torch
