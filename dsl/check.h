@@ -244,6 +244,7 @@ int selection_of(Checker *c, const Expr *mask, Span at); /* counted from 1; 0: n
 void check_selections(Checker *c); /* refuses what the target has no operations of */
 MaskDecl *find_mask(const Checker *c, const char *name, bool from_stock);
 TableDecl *find_table(const Checker *c, const char *name);
+bool of_prompt(const Checker *c, BurstTableKind kind); /* whether a prompt itself gives the table's values */
 MaskDecl *const *masks_by_calls(Checker *c); /* all declarations; each follows those that it calls */
 const Pattern *load_pattern(Checker *c, const Ast *a);
 int use_table_named(Checker *c, const Ast *name); /* index in used_tables; -1 after an error */

@@ -167,7 +167,7 @@ static void settle_positions(Checker *c, const Ast *name)
         diag_error(c->diags, name->span,
                    "'positions' is what RoPE turns by, and a library has attention alone; its caller turns "
                    "queries and keys");
-    else
+    else if (!of_prompt(c, burst_table_kind(name->text)))
         c->program->model.rope_table = 1 + use_table_named(c, name);
 }
 

@@ -354,6 +354,20 @@ int use_table_named(Checker *c, const Ast *name)
     return t ? use_table(c, t, name->span) : -1;
 }
 
+bool of_prompt(const Checker *c, BurstTableKind kind)
+{
+    return c->infer && (kind == BURST_TABLE_DOC || kind == BURST_TABLE_FIRST || kind == BURST_TABLE_POSITION);
+}
+
+/* A prompt and what continues it are one document, the first, from position 0 on. */
+static Typed inline_of_prompt(Checker *c, const Ast *a, BurstTableKind kind, bool q)
+{
+    const int64_t last = kind == BURST_TABLE_POSITION && c->program->sequence > 0 ? c->program->sequence - 1
+                                                                                  : 0;
+    const ExprOp own = q ? E_Q : E_K;
+    return leaf(c, kind == BURST_TABLE_POSITION ? own : E_CONST, 0, a->span, NUMBER, 0, last);
+}
+
 static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
 {
     TableDecl *t = find_table(c, a->text);
@@ -368,6 +382,8 @@ static Typed inline_index(Checker *c, const Ast *a, const Frame *frame)
                                   "a table can be indexed by q or k only: write %s[q] "
                                   "or %s[k]",
                                   a->text, a->text));
+    if (of_prompt(c, t->table.kind))
+        return inline_of_prompt(c, a, t->table.kind, q);
     const int number = frame && frame->open ? 0 : use_table(c, t, a->span);
     if (number < 0)
         return broken;

@@ -456,9 +456,13 @@ void check_infer(Checker *c)
                    "prompts of %lld token%s are too short for %d ranks; use longer `lengths`",
                    (long long)p->infer.length[0], plural(p->infer.length[0]), p->cluster.world);
     if (p->table_count)
-        not_yet(c, p->infer.span, "a mask or rope that reads a table", "a mask such as causal");
+        not_yet(c, p->infer.span, "a mask or rope that reads a table other than doc, first and position",
+                "a mask such as causal");
     if (p->model.layer.single)
         not_yet(c, p->infer.span, "a layer with one part alone", "attention and a network in each layer");
-    if (p->model.rope.length > 0)
-        not_yet(c, p->infer.span, "a rope that depends on the length", "another");
+    const double reached = p->model.rope.length + (double)p->infer.tokens - 1;
+    if (p->model.rope.length > 0 && reached > p->model.rope.original)
+        not_yet(c, p->infer.span, "a rope that changes with the length",
+                arena_printf(c->arena, "`lengths` and `tokens` of at most its original %.0f in all",
+                             p->model.rope.original));
 }

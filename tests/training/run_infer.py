@@ -40,7 +40,7 @@ LAYOUTS = {  # ranks, layout
 SEVERAL = [name for name in LAYOUTS if name != "one"]
 NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3", "glm4", "gemma2", "gemma3", "stablelm_bias", "starcoder2",
          "cohere2", "phi2", "pythia", "deepseek_v2", "minicpm3", "granite", "smollm3", "qwen3_moe", "mixtral", "granite_code",
-         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "granite4_h_moe")
+         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "granite4_h_moe", "gpt_oss")
 LEAST_RECURRENT = 32  # tokens of a recurrent model's shortest length: pieces of four ranks have the rows of a convolution
 TURNS = 4  # runs until every family was tested
 
