@@ -1,17 +1,20 @@
 """A peer for `gpu-test step` of examples/qwen3_5_9b.burst: a training step of Qwen3.5-9B's shapes over the GPUs of a host in PyTorch.
 
     torchrun --nproc-per-node=N benchmarks/recurrent_torch.py [TOKENS [LAYERS [flash]]]
-    python3 benchmarks/recurrent_torch.py --warm
+    python3 benchmarks/recurrent_torch.py --warm [PROCESSES]
+    python3 benchmarks/recurrent_torch.py --rates
 
 Random weights and tokens, one document of 64Ki tokens, 8 layers. Recurrent layers by fla-core's chunk_gated_delta_rule and convolution with
 its context of contiguous parts (each rank's one part: it sends least), attention by Ulysses around PyTorch's fused kernels, FSDP2 (bf16, sums in
 fp32), each layer checkpointed but for attention's outputs, loss by 4096 rows of logits, fused AdamW. Prints the median of steps after the second
-and peak memory. --warm: compiles and tunes fla-core's kernels for these shapes on one GPU, which takes minutes, so that Triton's cache has them.
+and peak memory. --warm: compiles fla-core's kernels for these shapes on one GPU, so that Triton's cache has them; each process takes some of
+the variants that are tried (16). --rates: fla-core's operation alone on one GPU, as bench_scan.py counts.
 
 fla-core refuses a kernel of backward on Hopper with Triton 3.4 to 3.7, whose results may be wrong there; this takes its time all the same.
 """
 import datetime
 import os
+import subprocess
 import sys
 
 import torch
@@ -23,6 +26,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import triton.runtime.autotuner
+
+if "--some" in sys.argv: # before fla-core's kernels are made
+    PART, PARTS = (int(word) for word in sys.argv[sys.argv.index("--some") + 1:])
+    prepare = triton.runtime.autotuner.Autotuner.__init__
+
+    def prepare_some(self, *args, **more):
+        prepare(self, *args, **more)
+        self.configs = self.configs[PART::PARTS] or self.configs[:1]
+    triton.runtime.autotuner.Autotuner.__init__ = prepare_some
 
 import fla.ops.common.chunk_o
 from fla.modules import FusedRMSNormGated
@@ -155,17 +169,52 @@ def place_of(tokens, rank, world):
 
 
 def warm():
+    """Each process a part of the variants."""
+    at = sys.argv.index("--warm") + 1
+    parts = int(sys.argv[at]) if len(sys.argv) > at else 16
+    some = [subprocess.Popen([sys.executable, __file__, "--some", str(i), str(parts)]) for i in range(parts)]
+    print("ended with", *(one.wait() for one in some), flush=True)
+
+
+def warm_some():
     """One recurrent layer alone."""
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29577"}
-    dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29577 + PART)}
+    dist.init_process_group("gloo")
     ends = torch.tensor([0, 8192], device="cuda", dtype=torch.int32)
     for context in (build_cp_context(ends, dist.group.WORLD, conv1d_kernel_size=KERNEL), None):
         layer = Recurrent().to("cuda", torch.bfloat16)
         x = torch.randn(1, 8192, HIDDEN, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         layer(x, {"context": context, "cu_seqlens": None if context else ends}).sum().backward()
         torch.cuda.synchronize()
-        print(f"compiled with context {context is not None}", flush=True)
+        print(f"part {PART} compiled with context {context is not None}", flush=True)
     dist.destroy_process_group()
+
+
+def milliseconds(run, times=10):
+    for _ in range(3):
+        run()
+    marks = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(times)]
+    for a, b in marks:
+        a.record()
+        run()
+        b.record()
+    torch.cuda.synchronize()
+    return sorted(a.elapsed_time(b) for a, b in marks)[times // 2]
+
+
+def rates(n=65536):
+    draw = lambda *shape: torch.randn(1, n, *shape, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    q, k, v, a, b = draw(KEY_HEADS, DIM), draw(KEY_HEADS, DIM), draw(VALUE_HEADS, DIM), draw(VALUE_HEADS), draw(VALUE_HEADS)
+    A_log, dt_bias = (torch.zeros(VALUE_HEADS, device="cuda").requires_grad_() for _ in range(2))
+    run = lambda: chunk_gated_delta_rule(q, k, v, a, b, use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias,
+                                         use_beta_sigmoid_in_kernel=True)[0]
+    o, d_o = run(), torch.randn(1, n, VALUE_HEADS, DIM, device="cuda").bfloat16()
+    back = lambda: torch.autograd.grad(o, (q, k, v, a, b, A_log, dt_bias), d_o, retain_graph=True)
+    with torch.no_grad():
+        forward = milliseconds(run)
+    backward, work = milliseconds(back), n * VALUE_HEADS * DIM * DIM / 1e9
+    print(f"fla-core, {torch.cuda.get_device_name()}, {n} tokens: forward {forward:.3f} ms, {4 * work / forward:.1f} TFLOP/s; "
+          f"backward {backward:.3f} ms, {8 * work / backward:.1f} TFLOP/s", flush=True)
 
 
 def flops(tokens, layers):
@@ -189,9 +238,10 @@ def timed(step):
 
 
 def main():
-    if "--warm" in sys.argv:
-        warm()
-        return
+    for word, run in (("--warm", warm), ("--some", warm_some), ("--rates", rates)):
+        if word in sys.argv:
+            run()
+            return
     tokens, layers = (int(sys.argv[i]) if len(sys.argv) > i else d for i, d in ((1, 65536), (2, 8)))
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(rank)
