@@ -358,6 +358,13 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
         check_expert_part(c, f, family, &expert_parts[i]);
 }
 
+static bool has_scan_eps(const Model *m, const ScanFields *x)
+{
+    const double is = m->scan_eps > 0 ? m->scan_eps : m->norm_eps,
+                 needs = x->norm_eps > 0 ? x->norm_eps : m->norm_eps;
+    return is >= needs && is <= needs;
+}
+
 static void check_family_scan(Checker *c, const ModelFields *f, const Family *family)
 {
     const ScanFields *x = family->scan;
@@ -370,7 +377,12 @@ static void check_family_scan(Checker *c, const ModelFields *f, const Family *fa
         {f->m.scan_skip != x->skip, x->skip ? "skip yes" : "skip no"},
         {f->m.scan_bias != x->bias, x->bias ? "conv N bias" : "conv N"},
         {f->m.scan_gate_before != x->before, x->before ? "gate silu before norm" : "gate silu after norm"},
-        {f->m.scan.read && f->m.scan.beta_most > 1, "beta_most 1"},
+        {f->m.scan.read && !x->doubles && f->m.scan.beta_most > 1, "beta_most 1"},
+        {f->m.scan.read && x->doubles && f->m.scan.beta_most > 1 && f->m.scan.beta_most < 2,
+         "beta_most 1 or 2"},
+        {f->m.layer.scan_norms != family->parts.layer.scan_norms,
+         family->parts.layer.scan_norms ? "norms before" : "norms as in other layers"},
+        {!has_scan_eps(&f->m, x), x->norm_eps > 0 ? "norm_eps 1e-5" : "norm_eps as in the model"},
     };
     for (int i = 0; i < countof(row); i++)
         if (row[i].wrong)
@@ -544,6 +556,14 @@ static void take_gate(Checker *c, const Ast *s, const Field *f, void *to)
         m->scan_gate_before = order;
 }
 
+/* `norms before;` of layers with a scan, where others have them elsewhere */
+static void take_scan_norms(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Model *m = to, taken = {.layer.norms = -1};
+    take_norms(c, s, f, &taken);
+    m->layer.scan_norms = taken.layer.norms + 1;
+}
+
 #define AT(member) offsetof(Model, member)
 static const Field scan_fields[] = {
     {"heads", take_int, AT(scan.heads), 0, UNIT_NONE, 1, 1 << 16},
@@ -555,6 +575,8 @@ static const Field scan_fields[] = {
     {"gate", take_gate, 0, 0},
     {"skip", take_yes_no, AT(scan_skip), 0},
     {"beta_most", take_double, AT(scan.beta_most), 0, UNIT_NONE, 1, 2},
+    {"norms", take_scan_norms, 0, 0},
+    {"norm_eps", take_double, AT(scan_eps), 0, UNIT_NONE, 1e-12, 1},
     {"step_least", take_double, AT(scan.step_least), 0, UNIT_NONE, 0, 1e6},
     {"step_most", take_double, AT(scan.step_most), 0, UNIT_NONE, 1e-6, BURST_MOST_STEP},
 };
@@ -866,6 +888,9 @@ static void check_scan_model(Checker *c, Model *m)
     if (m->layer.parallel)
         diag_error(c->diags, m->scan_span, "'scan' cannot be combined with 'parallel'");
     m->layer.scan = 1;
+    m->layer.scan_norms = m->layer.scan_norms == m->layer.norms + 1 ? 0 : m->layer.scan_norms;
+    m->layer.scan_eps = m->scan_eps > 0 && (m->scan_eps > m->norm_eps || m->scan_eps < m->norm_eps);
+    m->scan_eps = m->layer.scan_eps ? m->scan_eps : 0;
 }
 
 /* Without heads there are no states: the convolution is of as many columns as the model has. */
@@ -873,7 +898,8 @@ static void finish_short_scan(Checker *c, Model *m)
 {
     BurstScan *s = &m->scan;
     const bool states = s->key_heads || s->key_dim || s->value_dim || !s->read || m->scan_gate_before ||
-                        m->scan_skip || s->beta_most > 0 || s->step_least > 0 || s->step_most > 0;
+                        m->scan_skip || s->beta_most > 0 || s->step_least > 0 || s->step_most > 0 ||
+                        m->scan_eps > 0;
     if (states)
         diag_error(c->diags, m->scan_span,
                    "a 'scan' with states needs 'heads'; without, it has 'conv' alone: a gated convolution");

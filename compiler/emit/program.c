@@ -367,12 +367,11 @@ static void emit_scan_states(Emit *e, const Model *m, const BurstScan *s)
         "static const BurstScan plan_scan = PLAN_SCAN_OF(1);\n",
         s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
         real_text(e, s->step_least), real_text(e, s->step_most));
-    text_printf(
-        e->out,
-        "static const BurstGatedNorm plan_scan_norm = {%s, %d, %d, BURST_GATE_SILU, PLAN_NORM_EPS};\n",
-        s->read ? "PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM"
-                : "PLAN_SCAN_KEY_HEADS, PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM / PLAN_SCAN_KEY_HEADS",
-        s->read ? 1 : 0, m->scan_gate_before);
+    text_printf(e->out, "static const BurstGatedNorm plan_scan_norm = {%s, %d, %d, BURST_GATE_SILU, %s};\n",
+                s->read ? "PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM"
+                        : "PLAN_SCAN_KEY_HEADS, PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM / PLAN_SCAN_KEY_HEADS",
+                s->read ? 1 : 0, m->scan_gate_before,
+                m->scan_eps > 0 ? real_text(e, m->scan_eps) : "PLAN_NORM_EPS");
 }
 
 /* Layers with a scan in place of attention. */
@@ -796,6 +795,10 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "layer.scan", "1");
     if (p->model.layer.single)
         add_field(e, "layer.single", "1");
+    if (p->model.layer.scan_norms)
+        add_field(e, "layer.scan_norms", "%d", p->model.layer.scan_norms);
+    if (p->model.layer.scan_eps)
+        add_field(e, "layer.scan_eps", "1");
     if (p->model.scan.heads)
         add_field(e, "scan", "PLAN_SCAN_OF(%s)", e->draft->choice.tensor ? "PLAN_TENSOR" : "1");
     if (p->model.softcap > 0)

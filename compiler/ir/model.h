@@ -40,6 +40,7 @@ typedef struct Model {
     int scan_kernel; /* rows of its convolution */
     /* of the convolution; outputs plus a head's number times its values; what the norm has before it */
     bool scan_bias, scan_skip, scan_gate_before;
+    double scan_eps; /* of the norm of its outputs; 0: norm_eps */
     Span scan_span;
     /* table of a token's position in its document, counted from 1, where scans restart; 0: no layer has one
      */

@@ -59,6 +59,8 @@ Model model_with_kind(const Model *m, int kind)
         one.experts = (BurstExperts){0};
     if (m->kind[kind].scan || one.no_mixer)
         remove_attention(&one);
+    if (m->kind[kind].scan && m->layer.scan_norms)
+        one.layer.norms = m->layer.scan_norms - 1;
     if (!m->kind[kind].scan)
         one.scan = (BurstScan){0};
     return one;

@@ -612,6 +612,55 @@ static const ScanFields gated_delta_fields = {"linear_num_value_heads",
                                               "full_attention_interval",
                                               4,
                                               .read = BURST_SCAN_READ_KEY};
+static const ScanFields olmo_hybrid_fields = {"linear_num_value_heads",
+                                              "linear_num_key_heads",
+                                              "linear_key_head_dim",
+                                              "linear_value_head_dim",
+                                              "linear_conv_kernel_dim",
+                                              .absent_kernel = 4,
+                                              .type = "linear_attention",
+                                              .read = BURST_SCAN_READ_KEY,
+                                              .by_model = true,
+                                              .doubles = "linear_allow_neg_eigval",
+                                              .norm_eps = 1e-5};
+/* clang-format off: rows of tables */
+#define OLMO_SCAN \
+    {"linear_attn.q_conv1d.weight", {"linear_attn.q_conv1d.weight"}, .channels = true}, \
+        {"linear_attn.k_conv1d.weight", {"linear_attn.k_conv1d.weight"}, .channels = true}, \
+        {"linear_attn.v_conv1d.weight", {"linear_attn.v_conv1d.weight"}, .channels = true}, \
+        {"linear_attn.g_proj.weight", {"linear_attn.in_proj_z.weight"}}, \
+        {"linear_attn.b_proj.weight", {"linear_attn.in_proj_b.weight"}}, \
+        {"linear_attn.a_proj.weight", {"linear_attn.in_proj_a.weight"}}, \
+        {"linear_attn.o_norm.weight", {"linear_attn.norm.weight"}}, \
+        {"linear_attn.o_proj.weight", {"linear_attn.out_proj.weight"}}, \
+        {"attention_layer_norm.weight", {"input_layernorm.weight"}}, \
+        {"feedforward_layer_norm.weight", {"post_attention_layernorm.weight"}}, \
+    { \
+        "post_feedforward_layernorm.weight", {"mlp.output_norm.weight"} \
+    }
+/* clang-format on */
+static const FusedTensor olmo_hybrid_names[] = {
+    OLMO_SCAN,
+    {NORM("post_attention_layernorm"), {"self_attn.output_norm.weight"}},
+    {0},
+};
+/* as transformers 5.24 saves it */
+static const FusedTensor olmo_hybrid_saved[] = {
+    OLMO_SCAN,
+    {NORM("feedforward_layer_norm"), {"self_attn.output_norm.weight"}},
+    {0},
+};
+static const SplitTensor olmo_hybrid_splits[] = {
+    {"linear_attn.in_proj_qkv.weight",
+     {"linear_attn.q_proj.weight", "linear_attn.k_proj.weight", "linear_attn.v_proj.weight"}},
+    {"linear_attn.conv1d.weight",
+     {"linear_attn.q_conv1d.weight", "linear_attn.k_conv1d.weight", "linear_attn.v_conv1d.weight"},
+     .joined = true},
+    {0},
+};
+/* of initial values */
+static const char *const olmo_hybrid_unread[] = {"linear_a_log_min", "linear_a_log_max",     "linear_dt_min",
+                                                 "linear_dt_max",    "linear_dt_init_floor", NULL};
 static const ScanFields short_conv_fields = {.kernel = "conv_L_cache",
                                              .absent_kernel = 3,
                                              .type = "conv",
@@ -957,6 +1006,25 @@ const Family families[] = {
      .window_needed = true,
      .types = true,
      .fused = after_names},
+    {.type = "olmo_hybrid",
+     .architecture = "OlmoHybridForCausalLM",
+     .parts = {.qk_norm = true,
+               .layer = {.norms = BURST_NORMS_AFTER,
+                         .qk_norm_all = 1,
+                         .scan = 1,
+                         .scan_norms = 1 + BURST_NORMS_BEFORE,
+                         .scan_eps = 1}},
+     .flags = attention_bias,
+     .scan = &olmo_hybrid_fields,
+     .unread = olmo_hybrid_unread,
+     .layer_ropes = ROPES_BY_THETA,
+     .types = true,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 10000},
+     .fused = olmo_hybrid_names,
+     .packed = olmo_hybrid_saved,
+     .packed_without = "post_attention_layernorm.weight",
+     .splits = olmo_hybrid_splits},
     {.type = "exaone4",
      .architecture = "Exaone4ForCausalLM",
      .parts = {.qk_norm = true, .layer.norms = BURST_NORMS_AFTER},
@@ -1503,6 +1571,8 @@ bool family_has(const Family *f, const LayerParts *parts)
         has.layer.experts = parts->layer.experts;
     if (f->scan && f->scan->optional)
         has.layer.scan = parts->layer.scan;
+    if (f->scan && f->scan->norm_eps > 0) /* which may be the model's */
+        has.layer.scan_eps = parts->layer.scan_eps;
     return memcmp(&has, parts, sizeof has) == 0;
 }
 

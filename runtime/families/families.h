@@ -36,6 +36,12 @@ typedef struct FusedTensor {
     bool row;        /* a vector is a matrix of one row */
     bool channels;   /* a row for each channel of a convolution, [channels][1][kernel] */
 } FusedTensor;
+/* A tensor of a plan whose rows are several tensors of a folder, a scan's queries, keys and values: their
+ * names as a plan's. */
+typedef struct SplitTensor {
+    const char *name, *part[FUSED_PARTS];
+    bool joined; /* transformers joins them, and saves three parts as equal as can be */
+} SplitTensor;
 /* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
  * value by the root of layers, by hidden. */
 typedef enum ScaleForm {
@@ -54,7 +60,8 @@ typedef struct ScaleField {
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
  * a window where others have one, all without one, those with a window (rope_parameters by type of layer),
- * all where position_embedding_type is not "rope"; ROPES_NONE: no layer turns, and no field says any. */
+ * all where position_embedding_type is not "rope"; ROPES_NONE: no layer turns, and no field says any; all
+ * where rope_theta is null. */
 typedef enum LayerRopes {
     ROPES_ALIKE,
     ROPES_LISTED,
@@ -62,7 +69,8 @@ typedef enum LayerRopes {
     ROPES_IN_WINDOWS,
     ROPES_BY_TYPE,
     ROPES_BY_WORD,
-    ROPES_NONE
+    ROPES_NONE,
+    ROPES_BY_THETA
 } LayerRopes;
 /* Fields of config.json about experts: how many there are, how many a token chooses, the columns of each, and
  * whether their weights are divided by their sum (NULL: they always are). The numbers are meant where a field
@@ -103,6 +111,10 @@ typedef struct ScanFields {
     const char *least; /* the least alone, with its value where it is absent */
     double absent_least;
     bool optional; /* all layers may have attention */
+    /* absent fields have the model's heads, three quarters of its width by heads, twice a head's keys */
+    bool by_model;
+    const char *doubles; /* whether beta is at most 2; true where it is absent. NULL: it is at most 1 */
+    double norm_eps; /* of the norm of outputs; 0: the model's */
     int read; /* BURST_SCAN_READ_... */
     bool bias, skip,
         before; /* of the convolution; a head's number times its values; the gate before the norm */
@@ -206,6 +218,8 @@ typedef struct Family {
     const char *const *buffers; /* ends of names of tensors that are computed, up to NULL; NULL: none */
     const FusedTensor *fused; /* up to a name NULL; NULL: none */
     const FusedTensor *packed; /* in place of these in folders with mlp.experts.gate_up_proj; NULL: none */
+    const char *packed_without; /* or without a tensor whose name ends so */
+    const SplitTensor *splits; /* up to a name NULL; NULL: none */
     const char *const *off; /* fields that are written as false, up to NULL; NULL: none */
     const char *const *zero; /* dropouts that are not 0 where they are not given, up to NULL; NULL: none */
 } Family;

@@ -46,6 +46,8 @@ typedef struct BurstLayer {
                          */
     int scan; /* some layers have a recurrent layer in place of attention: BurstScan */
     int single; /* some layers have only a mixer, or only a feed-forward network */
+    int scan_norms; /* 1 more than the place of norms in layers with a scan; 0: as in others */
+    int scan_eps; /* the norm of a scan's outputs has an epsilon of its own */
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
  * scores of a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of

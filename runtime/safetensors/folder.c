@@ -251,6 +251,14 @@ static void check_tensor(Misfits *m, const BurstPlan *p, const HfFolder *f, int 
         misfit(m, "tensor %s is missing", place.name);
 }
 
+static void check_pieces(Misfits *m, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t)
+{
+    TensorPiece piece[FUSED_PARTS];
+    const int pieces = folder_pieces(p, &f->naming, t, piece);
+    for (int i = 0; i < pieces; i++)
+        check_tensor(m, p, f, unit, &piece[i].tensor);
+}
+
 /* The embedding's tensor, which is also the head in a tied model. */
 const BurstTensor *tied_tensor(const BurstPlan *p) { return p->tied ? &burst_unit(p, 0)->tensor[0] : NULL; }
 
@@ -269,6 +277,14 @@ static bool is_computed(const Family *f, const char *name)
     return found;
 }
 
+static bool has_ending(const HfFolder *f, const char *end)
+{
+    bool found = false;
+    for (int i = 0; i < f->entries; i++)
+        found = found || ends_with(f->entry[i].tensor->name, end);
+    return found;
+}
+
 /* Whether experts' matrices are packed, of a family that may have them so; or as products have them, of a
  * family that may have them transposed too: up is [experts][2 * width][hidden] then, down
  * [experts][hidden][width]. */
@@ -279,6 +295,8 @@ static bool is_straight(const HfFolder *f)
     snprintf(up, sizeof up, "%slayers.0.mlp.experts.gate_up_proj", prefix);
     snprintf(down, sizeof down, "%slayers.0.mlp.experts.down_proj", prefix);
     const HfEntry *x = folder_entry(f, up), *y = folder_entry(f, down);
+    if (f->family->packed_without)
+        return !has_ending(f, f->family->packed_without);
     if (f->family->packed)
         return x && y;
     return f->family->either_way && x && y && x->tensor->dims == 3 && y->tensor->dims == 3 &&
@@ -328,7 +346,7 @@ void folder_mark(Misfits *m, const BurstPlan *p, const HfFolder *f)
     for (int unit = 0; unit < burst_unit_count(p); unit++) {
         const BurstUnit *u = burst_unit(p, unit);
         for (int t = 0; t < u->tensors; t++)
-            check_tensor(m, p, f, unit, &u->tensor[t]);
+            check_pieces(m, p, f, unit, &u->tensor[t]);
     }
     if (head) {
         const StPlace place = tensor_place(p, &f->naming, 0, tied_tensor(p));

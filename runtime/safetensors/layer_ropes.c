@@ -22,6 +22,13 @@ static bool turns_by_word(const json_t *config)
     return word && strcmp(word, "rope") == 0;
 }
 
+static bool turns_by_theta(const json_t *config)
+{
+    const json_t *block = json_object_get(config, "rope_parameters"),
+                 *theta = json_object_get(json_is_object(block) ? block : config, "rope_theta");
+    return !theta || !json_is_null(theta);
+}
+
 static bool is_other(const HfModel *m, const json_t *config, const Masks *masks, int layer)
 {
     switch (m->family->layer_ropes) {
@@ -30,6 +37,7 @@ static bool is_other(const HfModel *m, const json_t *config, const Masks *masks,
     case ROPES_IN_WINDOWS: return !masks->window || !masks_has_window(masks, layer);
     case ROPES_BY_WORD: return !turns_by_word(config);
     case ROPES_NONE: return true;
+    case ROPES_BY_THETA: return !turns_by_theta(config);
     case ROPES_BY_TYPE: return masks->window && masks_has_window(masks, layer);
     default: return false;
     }
@@ -108,6 +116,8 @@ static bool any_turns(const BurstPlan *p)
 bool layer_ropes_write(json_t *config, const BurstPlan *p, const Family *family)
 {
     json_t *list = family->layer_ropes == ROPES_LISTED ? json_array() : NULL;
+    if (family->layer_ropes == ROPES_BY_THETA)
+        return any_turns(p) || json_object_set_new(config, "rope_theta", json_null()) == 0;
     if (family->layer_ropes == ROPES_BY_WORD)
         return json_object_set_new(config, "position_embedding_type",
                                    any_turns(p) ? json_string("rope") : json_null()) == 0;

@@ -155,6 +155,7 @@ HfModel model_of(const BurstPlan *p)
                  .scan_kernel = plan_scan_kernel(p),
                  .step_least = p->scan.read ? 0 : p->scan.step_least,
                  .step_most = p->scan.read ? 0 : p->scan.step_most,
+                 .beta_most = p->scan.read ? p->scan.beta_most : 0,
                  .weight_scale = p->experts.scale,
                  .alpha = p->experts.alpha,
                  .limit = p->experts.limit,
@@ -365,8 +366,15 @@ static json_t *experts_default(const Family *family, const Field *f, bool null)
 /* A head's values are a part of twice the model's width where no field says them. */
 static json_t *scan_default(const HfModel *m, const Field *f, int absent, bool null)
 {
-    if (f->at == offsetof(HfModel, scan_value_dim) && m->family->scan->expand && m->scan_heads > 0)
+    const ScanFields *x = m->family->scan;
+    if (f->at == offsetof(HfModel, scan_value_dim) && x->expand && m->scan_heads > 0)
         return json_integer((json_int_t)(2 * m->hidden / m->scan_heads));
+    if (x->by_model && (f->at == offsetof(HfModel, scan_heads) || f->at == offsetof(HfModel, scan_key_heads)))
+        return json_integer((json_int_t)m->heads);
+    if (x->by_model && f->at == offsetof(HfModel, scan_key_dim) && m->scan_key_heads > 0)
+        return json_integer((json_int_t)(0.75 * (double)m->hidden / (double)m->scan_key_heads));
+    if (x->by_model && f->at == offsetof(HfModel, scan_value_dim))
+        return json_integer((json_int_t)(2 * m->scan_key_dim));
     return null ? NULL : json_integer(absent);
 }
 

@@ -20,6 +20,49 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
+/* ---- tensors that a folder has in several ---- */
+
+static const SplitTensor *split_of(const Family *f, const BurstTensor *t)
+{
+    for (const SplitTensor *s = f->splits; s && s->name; s++)
+        if (strcmp(s->name, t->name) == 0)
+            return s;
+    return NULL;
+}
+
+/* Rows of a scan's queries, keys or values; or of three parts as equal as can be, the last the least, which
+ * transformers makes of tensors that it joined. */
+static int64_t rows_of_part(const BurstScan *s, bool equal, int part)
+{
+    const int64_t keys = (int64_t)s->key_heads * s->key_dim, each = (s->columns + 2) / 3;
+    if (equal)
+        return part < 2 ? each : s->columns - 2 * each;
+    return part < 2 ? keys : s->columns - 2 * keys;
+}
+
+int folder_pieces(const BurstPlan *p, const Naming *n, const BurstTensor *t, TensorPiece piece[FUSED_PARTS])
+{
+    const SplitTensor *split = split_of(n->family, t);
+    int64_t first = 0;
+    piece[0] = (TensorPiece){*t, 0};
+    for (int i = 0; split && i < FUSED_PARTS; i++) {
+        piece[i] = (TensorPiece){*t, first};
+        piece[i].tensor.name = split->part[i];
+        piece[i].tensor.rows = rows_of_part(&p->scan, n->straight && split->joined, i);
+        first += piece[i].tensor.rows * t->cols;
+    }
+    return split ? FUSED_PARTS : 1;
+}
+
+bool piece_run(const TensorPiece *x, const BurstRun *r, BurstRun *part)
+{
+    const int64_t end = x->first + x->tensor.rows * x->tensor.cols,
+                  from = r->from > x->first ? r->from : x->first,
+                  last = r->from + r->count < end ? r->from + r->count : end;
+    *part = (BurstRun){r->at + from - r->from, from - x->first, last - from};
+    return last > from;
+}
+
 Naming naming_of(const Family *f, int way)
 {
     static const struct { const char *prefix, *head; } ways[NAMINGS] = {
@@ -166,6 +209,7 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
     int64_t all;
     int parts;
     place.first = part_first(u, fused, place.part, expert, &all, &parts);
+    all = all ? all : own; /* a piece of the unit's */
     const int heads = fused->by_queries ? p->heads : p->kv_heads;
     if (fused->by_heads || fused->by_queries) {
         place.first /= heads;

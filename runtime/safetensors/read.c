@@ -75,25 +75,38 @@ static int read_run(BurstCtx *c, const StTensor *t, const StPlace *place, const 
     return head ? check_tied(c, head, r->from, to, r->count) : BURST_OK;
 }
 
+/* Reads this rank's part of what the folder has as one tensor. */
+static int read_piece(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int unit, const BurstTensor *t,
+                      const TensorPiece *x, float *param)
+{
+    const BurstUnit *u = burst_unit(p, unit);
+    const StPlace place = tensor_place(p, &f->naming, unit, &x->tensor);
+    const float shift = tensor_shift(f->family, t);
+    const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL,
+                  *entry = folder_entry(f, place.name);
+    const Mxfp4 blocks = entry ? (Mxfp4){0} : mxfp4_of(f, place.name);
+    for (BurstRun r = {0}, part; burst_next_run(p, c->rank, u, t, &r);) {
+        if (!piece_run(x, &r, &part))
+            continue;
+        if (blocks.blocks)
+            BURST_TRY(mxfp4_read(c, &blocks, &place, tensor_expert(t->name), &part, param + part.at));
+        else
+            BURST_TRY(read_run(c, entry->tensor, &place, tied ? tied->tensor : NULL, &part, param + part.at));
+        for (int64_t j = 0; j < part.count; j++)
+            param[part.at + j] -= shift;
+    }
+    return BURST_OK;
+}
+
 /* Reads this rank's part of each tensor. */
 static int read_unit(BurstCtx *c, const BurstPlan *p, const HfFolder *f, int unit, float *param)
 {
     const BurstUnit *u = burst_unit(p, unit);
+    TensorPiece piece[FUSED_PARTS];
     for (int i = 0; i < u->tensors; i++) {
-        const BurstTensor *t = &u->tensor[i];
-        const StPlace place = tensor_place(p, &f->naming, unit, t);
-        const float shift = tensor_shift(f->family, t);
-        const HfEntry *tied = t == tied_tensor(p) ? folder_entry(f, head_name(&f->naming)) : NULL,
-                      *entry = folder_entry(f, place.name);
-        const Mxfp4 blocks = entry ? (Mxfp4){0} : mxfp4_of(f, place.name);
-        for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);) {
-            if (blocks.blocks)
-                BURST_TRY(mxfp4_read(c, &blocks, &place, tensor_expert(t->name), &r, param + r.at));
-            else
-                BURST_TRY(read_run(c, entry->tensor, &place, tied ? tied->tensor : NULL, &r, param + r.at));
-            for (int64_t j = 0; j < r.count; j++)
-                param[r.at + j] -= shift;
-        }
+        const int pieces = folder_pieces(p, &f->naming, &u->tensor[i], piece);
+        for (int k = 0; k < pieces; k++)
+            BURST_TRY(read_piece(c, p, f, unit, &u->tensor[i], &piece[k], param));
     }
     return BURST_OK;
 }

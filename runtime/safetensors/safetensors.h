@@ -108,6 +108,7 @@ typedef struct HfModel {
     int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
     int64_t scan_heads, scan_key_heads, scan_key_dim, scan_value_dim, scan_kernel; /* of layer.scan */
     double step_least, step_most; /* of a scan without a delta rule; else 0 */
+    double beta_most, scan_eps; /* of one with it; of the norm of its outputs, 0: norm_eps */
     double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
     double balance; /* what the experts' balance loss is multiplied by; 0: it is not added */
     int64_t sequence; /* of a plan */
@@ -282,6 +283,16 @@ StPlace tensor_place(const BurstPlan *p, const Naming *n, int unit, const BurstT
  * there. */
 int64_t element_at(const StPlace *place, int64_t element, int64_t *count);
 const char *head_name(const Naming *n); /* of the head's matrix */
+
+/* What a folder has as a tensor of its own: rows of a plan's tensor, from the element `first` on. */
+typedef struct TensorPiece {
+    BurstTensor tensor;
+    int64_t first;
+} TensorPiece;
+/* Returns how many there are: 1, the whole tensor, where the family has no other. */
+int folder_pieces(const BurstPlan *p, const Naming *n, const BurstTensor *t, TensorPiece piece[FUSED_PARTS]);
+/* The part of a run that is in the piece; false: none. */
+bool piece_run(const TensorPiece *x, const BurstRun *r, BurstRun *part);
 
 /* ---- what an export takes over of the folder that its weights came from (export/carry.c) ---- */
 bool copy_bytes(int from, off_t from_at, int to, off_t to_at, off_t bytes);

@@ -132,6 +132,21 @@ static void check_expand(Misfits *m, const json_t *config, const HfModel *there)
                (long long)(times * there->hidden));
 }
 
+/* Whether beta is at most 2. */
+static void read_beta(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    const char *name = there->family->scan->doubles;
+    const json_t *doubles = name ? json_object_get(config, name) : NULL;
+    char text[VALUE_TEXT];
+    there->beta_most = name && (!doubles || json_is_true(doubles)) ? 2 : 1;
+    value_text(doubles, text);
+    if (doubles && !json_is_boolean(doubles))
+        misfit(m, "%s is %s; only true or false is read", name, text);
+    else if (name && plan && (plan->beta_most > 1) != (there->beta_most > 1))
+        misfit(m, "%s is %s, expected %s", name, there->beta_most > 1 ? "true" : "false",
+               plan->beta_most > 1 ? "true" : "false");
+}
+
 void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const ScanFields *x = there->family->scan;
@@ -141,6 +156,8 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
         misfit(m, "%s is true; only false is computed of a %s", BIASES, there->family->type);
     check_interval(m, config, there->family);
     read_limit(m, config, there);
+    read_beta(m, config, plan, there);
+    there->scan_eps = x->norm_eps;
     check_expand(m, config, there);
     if (plan && x->least && (plan->step_least < there->step_least || plan->step_least > there->step_least))
         misfit(m, "%s is %g, expected %g", x->least, there->step_least, plan->step_least);
@@ -154,9 +171,9 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 bool scans_has_field(const Family *f, const char *name)
 {
     const ScanFields *x = f->scan;
-    const char *const names[] = {
-        x ? x->interval : NULL,  x ? x->expand : NULL,           x ? x->limit : NULL,
-        x ? x->attention : NULL, x && !x->heads ? BIASES : NULL, x ? x->least : NULL};
+    const char *const names[] = {x ? x->interval : NULL,  x ? x->expand : NULL,           x ? x->limit : NULL,
+                                 x ? x->attention : NULL, x && !x->heads ? BIASES : NULL, x ? x->least : NULL,
+                                 x ? x->doubles : NULL};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i] && strcmp(names[i], name) == 0)
             return true;
@@ -173,6 +190,8 @@ bool scans_write(json_t *config, const HfModel *m)
         made = json_object_set_new(config, x->expand,
                                    json_integer(
                                        (json_int_t)(m->scan_heads * m->scan_value_dim / m->hidden))) == 0;
+    if (x->doubles)
+        made = made && json_object_set_new(config, x->doubles, json_boolean(m->beta_most > 1)) == 0;
     if (x->least)
         made = made && json_object_set_new(config, x->least, json_real(m->step_least)) == 0;
     if (!x->limit)
@@ -268,6 +287,12 @@ void scans_text(FILE *out, const HfModel *m, const json_t *config)
             (long long)m->scan_value_dim, (long long)m->scan_kernel, x->bias ? " bias" : "");
     fprintf(out, "%s%s%s", x->read ? "" : " read none;", x->before ? " gate silu before norm;" : "",
             x->skip ? " skip yes;" : "");
+    if (m->family->parts.layer.scan_norms)
+        fputs(" norms before;", out);
+    if (m->scan_eps > 0)
+        fprintf(out, " norm_eps %.15g;", m->scan_eps);
+    if (m->beta_most > 1)
+        fprintf(out, " beta_most %.15g;", m->beta_most);
     if (m->step_least > 0)
         fprintf(out, " step_least %.15g;", m->step_least);
     if (m->step_most > 0 && m->step_most < BURST_MOST_STEP)

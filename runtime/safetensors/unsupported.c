@@ -10,7 +10,7 @@
                                "glm4_moe, glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
     "has recurrent layers", "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
-                            "qwen3_next, granitemoehybrid and nemotron_h are computed"
+                            "qwen3_next, granitemoehybrid, nemotron_h and olmo_hybrid are computed"
 #define CONVOLUTION "has convolution layers", "of types with layers of convolutions lfm2 is computed"
 #define SELECTED "selects the keys of a token by a score", "masks chosen by content are not computed"
 
@@ -55,7 +55,6 @@ static const struct {
     {"mamba2", "its layers have no attention and no feed-forward network"},
     {"falcon_h1", "attention and Mamba-2 are side by side in each layer"},
     {"zamba2", "its layers of attention share weights, and have the embedding beside their input"},
-    {"olmo_hybrid", "norms are before recurrent layers and after the others"},
     {"recurrent_gemma", "the state of its recurrent layers is one number a channel (RG-LRU)"},
     {"phimoe", "its router draws random numbers in training (sparsemixer)"},
     {"llama4", "scores multiply experts' inputs, and queries are scaled by their positions"},

@@ -20,7 +20,7 @@ HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
 LATENT = dict(kv_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64)
 DELTA = dict(linear_key_head_dim=64, linear_value_head_dim=64)
 MAMBA = dict(mamba_d_head=64, mamba_d_state=64, shared_intermediate_size=FFN)  # 8 heads: twice the hidden size
-NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3 qwen3_5 granite4_h lfm2"
+NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3 qwen3_5 granite4_h lfm2 nemotron_h olmo_hybrid"
 SPLIT = "olmo2 olmo3 minicpm3 deepseek_v2"  # what several GPUs run, each in its layouts for so many
 
 
@@ -32,6 +32,7 @@ def larger(families, weights):
     families.CASES = {name: (kind, {**more, **({"head_dim": HEAD_DIM} if "head_dim" in more else {}),
                                     **({"sliding_window": 128} if more.get("sliding_window") else {}),
                                     **(DELTA if "linear_key_head_dim" in more else {}), **(MAMBA if "mamba_d_state" in more else {}),
+                                    **(dict(mamba_head_dim=64, ssm_state_size=64) if "ssm_state_size" in more else {}),
                                     **({**LATENT, "q_lora_rank": more["q_lora_rank"] and 96} if "kv_lora_rank" in more else {})})
                       for name, (kind, more) in families.CASES.items()}
     shape = weights.Shape
@@ -73,8 +74,8 @@ def peer_errors(families, case, folder):
     logits = model(input_ids=token[None, :-1]).logits[0].float()
     loss = torch.nn.functional.cross_entropy(logits, token[1:])
     loss.backward()
-    parts = {part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
-             for part, g in families.split(kind, name, w.grad, case.shape, model.config)}
+    parts = families.joined({part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
+                             for part, g in families.split(kind, name, w.grad, case.shape, model.config)})
     return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in case.gradients.items()}
 
 

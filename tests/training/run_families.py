@@ -115,6 +115,9 @@ CASES = {  # name: class, its configuration
     "olmo3": ("Olmo3", dict(sliding_window=16, layer_types=TYPES, rope_parameters={
         "sliding_attention": dict(rope_type="default", rope_theta=20000.0),
         "full_attention": dict(YARN["rope_parameters"], attention_factor=1.1)})),
+    "olmo_hybrid": ("OlmoHybrid", dict(DELTA, rms_norm_eps=1e-6, rope_parameters=dict(rope_type="default", rope_theta=None))),
+    "olmo_hybrid_rope": ("OlmoHybrid", dict(linear_num_key_heads=4, linear_key_head_dim=12, attention_bias=True, linear_allow_neg_eigval=False,
+                                            linear_conv_kernel_dim=3, layer_types=["full_attention", "linear_attention"] * 2)),
     "exaone4": ("Exaone4", dict(head_dim=16, sliding_window=16, sliding_window_pattern=2)),
     "exaone4_full": ("Exaone4", dict(head_dim=16, sliding_window=None, layer_types=["full_attention"] * 4)),
     "glm4": ("Glm4", dict(head_dim=16, attention_bias=True)),
@@ -328,6 +331,29 @@ def split_single(name, gradient, config):
     return [(name.replace("in_proj", f"in_proj_{part}"), g) for part, g in zip(("z", "qkv", "a"), gradient.split(sizes))]
 
 
+def split_olmo_hybrid(name, gradient, config):
+    """The same of OlmoHybrid; queries, keys and values of a scan are parts of one: NAME#0, NAME#1, NAME#2."""
+    layer = re.match(r"model\.layers\.(\d+)\.", name)
+    if layer and config.layer_types[int(layer[1])] == "full_attention":
+        for theirs, ours in AFTER.items():
+            name = name.replace(theirs, ours)
+        return [(name, gradient)]
+    for theirs, ours in {"q_proj": "in_proj_qkv", "k_proj": "in_proj_qkv", "v_proj": "in_proj_qkv", "g_proj": "in_proj_z", "b_proj": "in_proj_b",
+                         "a_proj": "in_proj_a", "o_norm": "norm", "o_proj": "out_proj"}.items():
+        if f"linear_attn.{theirs}." in name:
+            part = f"#{'qkv'.index(theirs[0])}" if ours == "in_proj_qkv" else ""
+            return [(name.replace(theirs, ours) + part, gradient)]
+    return [(name, gradient)]
+
+
+def joined(gradients):
+    """Parts of one tensor, NAME#0 and so on, as one."""
+    whole = {}
+    for name in sorted(gradients, key=lambda name: name.partition("#")[::2]):
+        whole.setdefault(name.partition("#")[0], []).extend(gradients[name])
+    return whole
+
+
 def torch_cat(parts):
     import torch
     return torch.cat(parts)
@@ -335,6 +361,8 @@ def torch_cat(parts):
 
 def split(kind, name, gradient, shape, config):
     """[(name of a plan's tensor, its part of the gradient)]"""
+    if kind == "OlmoHybrid":
+        return split_olmo_hybrid(name, gradient, config)
     if kind == "NemotronH":
         return split_single(name, gradient, config)
     name = name.replace("mlp.shared_experts.", "mlp.shared_expert.")
@@ -514,8 +542,8 @@ class Case:
         value = self.reference().loss(model, self.folder / "text.bin", SEQUENCE)
         value.backward()
         self.loss = value.item()
-        self.gradients = {part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
-                          for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)}
+        self.gradients = joined({part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
+                                 for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)})
         self.gradients |= {corrected(n): [0.0] * correction.numel() for n, correction in corrections(model)}
         order = MAMBA_LAYER if hasattr(config, "mamba_d_state") or hasattr(config, "ssm_state_size") else LAYER
         layers = [[name for part in order if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
@@ -655,6 +683,27 @@ class Case:
                                 ("M-*x", 'layer_types has "x" for layer 3'), ("M-M-", "only a nemotron_h with layers of both linear_attention")):
             code, text = self.programs.imports(self.folder / "letters", json.dumps({**others, "hybrid_override_pattern": letters}))
             require(code == 1 and wanted in text, f"{self.name}: {letters}: {text}")
+
+    def check_saved(self, program):
+        """Norms by the names of published folders, and convolutions of queries, keys and values; what transformers saves has three of one size."""
+        import safetensors.torch
+        import torch
+        start, published, after = (self.folder / name for name in ("start", "published", "after_published"))
+        tensors = {(name.replace("layers.3.feedforward_layer_norm", "layers.3.post_attention_layernorm")): value
+                   for name, value in run_weights_tensors(start).items()}
+        for layer in range(3):
+            names = [f"model.layers.{layer}.linear_attn.{x}_conv1d.weight" for x in "qkv"]
+            tensors |= zip(names, torch.cat([tensors[name] for name in names]).split([32, 32, 96]))
+        tensors = {name: value.contiguous() for name, value in tensors.items()}
+        published.mkdir()
+        (published / "config.json").write_bytes((start / "config.json").read_bytes())
+        safetensors.torch.save_file(tensors, published / "model.safetensors", {"format": "pt"})
+        is_ = self.run(program, "--weights", published, "--steps", 1)
+        require(abs(is_ / self.loss - 1) <= LOSS, f"{self.name}: loss {is_} of published names, {self.loss} in transformers")
+        self.programs.run(program, "--weights", published, "--steps", 0, "--export", after, "--export-dtype", "f32")
+        there = run_weights_tensors(after)
+        require(there.keys() == tensors.keys(), f"{self.name}: the export has other tensors: {sorted(there.keys() ^ tensors.keys())}")
+        require(all((there[name] == value).all() for name, value in tensors.items()), f"{self.name}: tensors of the export are others")
 
     def check_kimi(self):
         """The same folder as Kimi-K2 names its type: the same model, which an export calls by that name."""
@@ -813,6 +862,8 @@ class Case:
                 self.check_mxfp4(program)
             if self.name == "qwen3_5_moe":
                 self.check_packed(program)
+            if self.name == "olmo_hybrid":
+                self.check_saved(program)
             if self.name == "nemotron_h":
                 self.check_pattern()
             if self.name == "qwen3_moe_some":

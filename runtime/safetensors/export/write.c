@@ -27,6 +27,7 @@ typedef struct Entry {
     int unit, file, part;
     const BurstTensor *tensor;
     int64_t begin;
+    TensorPiece piece; /* of the tensor */
 } Entry;
 static const char part_end[] = ".part", trial_name[] = ".trial";
 static const char mark[] = "burst"; /* in the headers' metadata: an export wrote the file */
@@ -55,7 +56,7 @@ static int count_tensors(const BurstPlan *p)
 {
     int n = 0;
     for (int unit = 0; unit < burst_unit_count(p); unit++)
-        n += burst_unit(p, unit)->tensors;
+        n += FUSED_PARTS * burst_unit(p, unit)->tensors;
     return n;
 }
 
@@ -79,30 +80,42 @@ static int64_t size_of(const Export *o, const BurstTensor *t) { return dtype_of(
 static const Entry *first_part(const BurstPlan *p, const Export *o, int unit, const StPlace *place)
 {
     const Entry *e = o->entry + o->entries - 1;
-    while (e->part || strcmp(tensor_place(p, &o->naming, unit, e->tensor).name, place->name) != 0)
+    while (e->part || strcmp(tensor_place(p, &o->naming, unit, &e->piece.tensor).name, place->name) != 0)
         e--;
     return e;
+}
+
+/* At the end of the last file, or of a new one; parts after the first are where that is. */
+static void add_entry(const BurstPlan *p, Export *o, Entry e, int64_t shard_bytes)
+{
+    const StPlace place = tensor_place(p, &o->naming, e.unit, &e.piece.tensor);
+    const int64_t whole = place_elements(&place) * size_of(o, e.tensor);
+    e.part = place.part;
+    if (place.part) {
+        const Entry *first = first_part(p, o, e.unit, &place);
+        e.file = first->file, e.begin = first->begin;
+        o->entry[o->entries++] = e;
+        return;
+    }
+    if (o->files == 0 ||
+        (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + whole > shard_bytes))
+        o->files++;
+    OutFile *f = &o->file[o->files - 1];
+    e.file = o->files - 1, e.begin = f->bytes;
+    o->entry[o->entries++] = e;
+    f->bytes += whole;
 }
 
 /* Tensors in the plan's order, a file full before the next; then those beside, in as many other files. */
 static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes, int others)
 {
+    TensorPiece piece[FUSED_PARTS];
     for (int unit = 0; unit < burst_unit_count(p); unit++)
         for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
             const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
-            const StPlace place = tensor_place(p, &o->naming, unit, t);
-            const int64_t whole = place_elements(&place) * size_of(o, t);
-            if (place.part) {
-                const Entry *first = first_part(p, o, unit, &place);
-                o->entry[o->entries++] = (Entry){unit, first->file, place.part, t, first->begin};
-                continue;
-            }
-            if (o->files == 0 ||
-                (o->file[o->files - 1].bytes > 0 && o->file[o->files - 1].bytes + whole > shard_bytes))
-                o->files++;
-            OutFile *f = &o->file[o->files - 1];
-            o->entry[o->entries++] = (Entry){unit, o->files - 1, 0, t, f->bytes};
-            f->bytes += whole;
+            const int pieces = folder_pieces(p, &o->naming, t, piece);
+            for (int k = 0; k < pieces; k++)
+                add_entry(p, o, (Entry){.unit = unit, .tensor = t, .piece = piece[k]}, shard_bytes);
         }
     o->own = o->files;
     o->files += others;
@@ -154,7 +167,7 @@ static bool make_header(const BurstPlan *p, const Export *o, OutFile *f)
                             mark, "export");
     size_t tensors = 0;
     for (const Entry *e = o->entry; all && e < o->entry + o->entries; e++) {
-        const StPlace place = tensor_place(p, &o->naming, e->unit, e->tensor);
+        const StPlace place = tensor_place(p, &o->naming, e->unit, &e->piece.tensor);
         const bool here = place.part == 0 && f == &o->file[e->file];
         if (here)
             json_object_set_new(all, place.name, facts_of_entry(o, e, &place));
@@ -374,7 +387,7 @@ static json_t *index_of(const BurstPlan *p, const Export *o)
     for (int i = 0; map && i < o->entries; i++) {
         const Entry *e = &o->entry[i];
         if (e->part == 0)
-            json_object_set_new(map, tensor_place(p, &o->naming, e->unit, e->tensor).name,
+            json_object_set_new(map, tensor_place(p, &o->naming, e->unit, &e->piece.tensor).name,
                                 json_string(o->file[e->file].name));
     }
     for (const BesideTensor *b = o->beside.tensor; map && b < o->beside.tensor + o->beside.count; b++)
@@ -551,11 +564,12 @@ static bool write_entry(const BurstCtx *c, const BurstPlan *p, const BurstWeight
     const BurstUnit *u = burst_unit(p, e->unit);
     const off_t begin = (off_t)o->file[e->file].header_bytes + e->begin;
     const float shift = tensor_shift(o->naming.family, e->tensor);
-    const StPlace place = tensor_place(p, &o->naming, e->unit, e->tensor);
+    const StPlace place = tensor_place(p, &o->naming, e->unit, &e->piece.tensor);
     bool written = true;
-    for (BurstRun r = {0}; written && tensor_is_written(p, c->rank, u, e->tensor) &&
-                           burst_next_run(p, c->rank, u, e->tensor, &r);)
-        written = write_run(&place, &r, w->param[e->unit] + r.at, shift, begin, fd, dtype_of(o, e->tensor));
+    for (BurstRun r = {0}, part; written && tensor_is_written(p, c->rank, u, e->tensor) &&
+                                 burst_next_run(p, c->rank, u, e->tensor, &r);)
+        written = !piece_run(&e->piece, &r, &part) || write_run(&place, &part, w->param[e->unit] + part.at,
+                                                                shift, begin, fd, dtype_of(o, e->tensor));
     return written;
 }
 
