@@ -87,6 +87,24 @@ static bool check_halos(Diags *d, const Draft *t, const Pieces *x)
     return true;
 }
 
+/* A partition for each batch deals as many tiles to every rank, in the order of the sequence
+ * (balance_positions): so a rank has at most as many pieces as tiles, none shorter. What each
+ * batch's pieces are, programs find by the same functions (plan_find_pieces). */
+static bool check_dealt(Diags *d, const Draft *t)
+{
+    const Partition *p = t->partition;
+    const int64_t tile = partition_tile(t->program, p);
+    const int pieces = t->memory.flow->step->pieces, halo = t->program->model.scan_kernel - 1;
+    if (p->sequence != p->max_tokens * p->ranks || p->max_tokens % tile)
+        return reject(d, t, "tiles of %lld tokens are not as many on each of %d ranks", (long long)tile,
+                      p->ranks);
+    if (pieces < p->max_tokens / tile)
+        return reject(d, t, "a rank has up to %lld pieces in a batch, and room for %d",
+                      (long long)(p->max_tokens / tile), pieces);
+    return tile >= halo ||
+           reject(d, t, "tiles have %lld rows, and the next one needs %d before it", (long long)tile, halo);
+}
+
 /* Operations that read what is before their pieces, what makes it of the same inputs, and how many these are.
  */
 static const struct {
@@ -140,5 +158,7 @@ bool verify_pieces(Arena *a, Diags *d, const Draft *t)
     const Pieces x = find_pieces(a, t->partition);
     if (x.count < 0 || !s->pieces)
         return reject(d, t, "a rank has more pieces than the step");
+    if (t->partition->kind == PART_BALANCED && !check_dealt(d, t))
+        return false;
     return check_order(d, t, &x) && check_rank(a, d, t, &x) && check_halos(d, t, &x) && check_ops(d, t);
 }

@@ -1,7 +1,27 @@
-/* shard/batch.c: the partition of one drawn batch, computed by the programs' planner (data/balance). */
+/* shard/batch.c: the partition of one drawn batch, computed by the programs' planner (data/balance); runs of
+ * any batch. */
 #include "shard/shard.h"
 
 #include "data/balance/balance.h"
+
+#include <limits.h>
+
+int64_t partition_tile(const Program *prog, const Partition *p)
+{
+    return balance_tile(p->max_tokens, p->block, prog->target->device_memory > 0);
+}
+
+int partition_batch_runs(const Program *prog, const Partition *p)
+{
+    if (p->kind != PART_BALANCED)
+        return partition_most_runs(p);
+    return (int)burst_min(p->max_tokens / partition_tile(prog, p), INT_MAX);
+}
+
+int partition_scan_pieces(const Program *prog, const Partition *p)
+{
+    return prog->model.scan.columns && p->ranks > 1 && !prog->library ? partition_batch_runs(prog, p) : 0;
+}
 
 static void add_pieces(Arena *a, const Balance *b, PosSet *of)
 {

@@ -154,11 +154,6 @@ int64_t partition_least_run(const Partition *p)
     return least;
 }
 
-int partition_scan_pieces(const Program *prog, const Partition *p)
-{
-    return prog->model.scan.columns && p->ranks > 1 && !prog->library ? partition_most_runs(p) : 0;
-}
-
 static void print_rank(const PosSet *s, int rank, Text *out)
 {
     text_printf(out, "rank %d tokens %" PRId64, rank, s->tokens);

@@ -28,6 +28,9 @@ const Partition *partition_of_batch(Arena *a, const Program *p, const Partition 
 int partition_most_runs(const Partition *p);
 int64_t partition_least_run(const Partition *p);
 /* Pieces of a sequence that a recurrent layer has on a rank, if ranks share it; 0: it has the whole. */
+/* Tokens of a tile that a partition for each batch deals; the most runs of a rank in any batch. */
+int64_t partition_tile(const Program *prog, const Partition *p);
+int partition_batch_runs(const Program *prog, const Partition *p);
 int partition_scan_pieces(const Program *prog, const Partition *p);
 /* The tokens of whole tiles and blocks of all selections; and whether each rank's tokens are whole runs of so
  * many, but for the sequence's end. */

@@ -127,6 +127,10 @@ static inline void plan_find_pair(PlanState *s, int mask, int q, int k)
 #endif
 }
 
+#ifdef PLAN_SCAN_PIECES
+static inline int plan_find_pieces(BurstCtx *c, PlanState *s);
+#endif
+
 #ifdef PLAN_BALANCED
 /* Sets the tokens of chunks in this batch. */
 static inline void plan_take_positions(PlanState *s, const int64_t *position)
@@ -164,6 +168,10 @@ static inline int plan_find_mask(BurstCtx *c, PlanState *s, int mask)
 static inline int plan_find_live(BurstCtx *c, PlanState *s, const BurstTables *tables)
 {
     plan_take_batch(s, tables);
+#if defined PLAN_BALANCED && defined PLAN_SCAN_PIECES
+    if (tables && tables->position)
+        BURST_TRY(plan_find_pieces(c, s));
+#endif
     for (int m = 0; m < PLAN_MASKS; m++)
         BURST_TRY(plan_find_mask(c, s, m));
     return BURST_OK;

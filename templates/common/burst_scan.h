@@ -18,7 +18,7 @@ static inline int plan_share_maps(BurstCtx *c, PlanState *s, float *maps);
 #endif
 static inline int plan_pass_rows(BurstCtx *c, PlanState *s, int by, const BurstAct *out, BurstAct *in);
 
-/* Finds the pieces of all chunks. */
+/* Finds the pieces of all chunks, in a batch or before the first. */
 static inline int plan_find_pieces(BurstCtx *c, PlanState *s)
 {
     PlanScan *x = &s->scan;
@@ -26,7 +26,7 @@ static inline int plan_find_pieces(BurstCtx *c, PlanState *s)
     for (int chunk = 0, first = 0; chunk < PLAN_GROUP; first = count, chunk++) {
         for (int64_t i = 0; i < plan_tokens(chunk) && count >= 0; i++)
             count = burst_scan_add(x->piece, count, first, PLAN_SCAN_PIECES, chunk, i,
-                                   plan_position(chunk, i));
+                                   s->chunk[chunk].position[i]);
         if (count < 0)
             return burst_fail(c, BURST_E_PLAN, "chunk %d has more than %d pieces", chunk, PLAN_SCAN_PIECES);
         x->pieces_of[chunk] = count - first;

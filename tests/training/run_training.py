@@ -405,6 +405,7 @@ BALANCED = [Layout("ring", "keys", "balanced(64)", lanes=2), Layout("ring", "que
             Layout("usp", "keys", "balanced(64)", lanes=4, mesh=(2, 2)), Layout("halo", "keys", "balanced(64)", lanes=4),
             Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "balanced(64)", lanes=4, tensor=2),
             Layout("ring", "keys", "balanced(64)", lanes=2, token_chunks=4, queries="keys", offload="activations")]
+RECURRENT = DOCUMENTS._replace(masks=DOCUMENT, experts=SCANS) # runs of tiles of each batch are its pieces
 # groups of several sequences each, which they share out by work
 SHARED = [Layout("ring", "keys", "balanced(64)", 2, 2, 2), Layout("ring", "keys", "zigzag", 4, 2, 4),
           Layout("ring", "keys", "contiguous", 2, 1, 2)]
@@ -699,6 +700,8 @@ class Training:
         """Each batch has its own partition, groups share sequences by work, and a resumed run on other ranks has the same batches."""
         self.agree(BALANCED, norms=1e-4, shape=DOCUMENTS)
         self.agree(SHARED, norms=1e-4, shape=DOCUMENTS, batch=8)
+        self.agree([BALANCED[0], BALANCED[4], BALANCED[5], BALANCED[7], BALANCED[8]], norms=1e-4, shape=RECURRENT)
+        self.agree(SHARED[:1], norms=1e-4, shape=RECURRENT._replace(experts=MAMBA), batch=8)
         right = self.train(self.program(ONE, NEAR_STEPS, DOCUMENTS))
         folder = str(self.folder / "balanced")
         self.train(self.program(BALANCED[1], NEAR_STEPS, DOCUMENTS), "--steps", "10", "--checkpoint", folder, "--every", "10")

@@ -291,6 +291,34 @@ static void operations_have_scratch(void **state)
     arena_free(k->arena);
 }
 
+/* Tiles that a partition deals for each batch: room for a piece each, as many on every rank, and rows for the
+ * next one's convolution. */
+static void dealt_tiles_have_room(void **state)
+{
+    (void)state;
+    enum { RIGHT, FEW, UNEVEN, SHORT, CASES };
+    for (int i = 0; i < CASES; i++) {
+        Case *k = small_case("ring");
+        k->choice.partition = PART_CONTIGUOUS;
+        k->program.sequence = 512;
+        Draft t = draft_make(k->arena, k->diags, &k->program, &k->choice);
+        Partition p = *t.partition;
+        p.kind = PART_BALANCED, p.block = BURST_TILE;
+        const int tiles = (int)(p.max_tokens / BURST_TILE);
+        assert_true(tiles > 1 && p.max_tokens % BURST_TILE == 0);
+        ((Step *)t.memory.flow->step)->pieces = i == FEW ? tiles - 1 : tiles;
+        k->program.model.scan.heads = 2, k->program.model.scan.columns = 16;
+        k->program.model.scan_kernel = i == SHORT ? BURST_TILE + 2 : 4;
+        p.max_tokens -= i == UNEVEN ? BURST_TILE : 0;
+        t.partition = &p;
+        Diags *d = diags_new(k->arena);
+        assert_int_equal(verify_pieces(k->arena, d, &t), i == RIGHT);
+        assert_true(i == RIGHT ||
+                    strstr(diags_first(d), "proof 1 (every pair once) fails: recurrent layers: "));
+        arena_free(k->arena);
+    }
+}
+
 /* Pieces that ranks scan in place: of another rank, in another order, too short, or more than the step has.
  */
 static void pieces_follow_each_other(void **state)
@@ -369,6 +397,7 @@ int main(void)
         cmocka_unit_test(scratch_is_proved),
         cmocka_unit_test(operations_have_scratch),
         cmocka_unit_test(pieces_follow_each_other),
+        cmocka_unit_test(dealt_tiles_have_room),
         cmocka_unit_test(groups_of_ranks),
         cmocka_unit_test(groups_that_share_weights),
     };

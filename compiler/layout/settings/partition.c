@@ -62,11 +62,8 @@ static const char *why_not_scan(Arena *a, const Program *p, const Choice *c)
         return "partition striped leaves ranks no runs of tokens that 'scan' could follow; use contiguous, "
                "zigzag "
                "or blocks";
-    if (c->partition == PART_BALANCED)
-        return "partition balanced gives ranks other runs in each batch, which 'scan' does not support; use "
-               "contiguous, zigzag or blocks";
     const Partition *of = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
-    const int most = partition_most_runs(of), halo = p->model.scan_kernel - 1;
+    const int most = partition_batch_runs(p, of), halo = p->model.scan_kernel - 1;
     const char *name = partition_text(a, c->partition, c->block);
     if (most > BURST_MOST_PIECES)
         return arena_printf(a, "partition %s gives a rank %d runs of tokens, and 'scan' supports at most %d",

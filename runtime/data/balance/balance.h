@@ -21,6 +21,9 @@ typedef struct BalanceTile {
     int64_t below, above; /* live tiles before and after the tile itself: its owner receives them */
 } BalanceTile;
 
+/* Tokens of a tile: as many tiles are dealt to each rank, in the order of the sequence. */
+int64_t balance_tile(int64_t max_tokens, int64_t run, bool on_gpu);
+
 /* Tiles [begin, end), in the list of a rank or of a density (pool.c). */
 typedef struct BalanceRun {
     int32_t begin, end;

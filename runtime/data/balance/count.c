@@ -72,10 +72,10 @@ static bool open_masks(Balance *b, const BurstPlan *p)
 /* A GPU kernel's tile in which two runs meet is partial with every tile between their ends. So runs consist
  * of whole tiles of GPU_TILE tokens, the size of most kernels, if a rank's tokens and its runs are multiples
  * of it. */
-static int64_t tokens_of_tile(const BurstPlan *p)
+int64_t balance_tile(int64_t max_tokens, int64_t run, bool on_gpu)
 {
     enum { GPU_TILE = 2 * BURST_TILE };
-    return p->on_gpu && p->max_tokens % GPU_TILE == 0 && p->balanced % GPU_TILE == 0 ? GPU_TILE : BURST_TILE;
+    return on_gpu && max_tokens % GPU_TILE == 0 && run % GPU_TILE == 0 ? GPU_TILE : BURST_TILE;
 }
 
 Balance *balance_open(const BurstPlan *p)
@@ -83,7 +83,8 @@ Balance *balance_open(const BurstPlan *p)
     Balance *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
-    b->ranks = p->group, b->sequence = p->sequence, b->size = tokens_of_tile(p);
+    b->ranks = p->group, b->sequence = p->sequence,
+    b->size = balance_tile(p->max_tokens, p->balanced, p->on_gpu);
     b->tiles = (int)ceil_div(p->sequence, b->size), b->share = b->tiles / b->ranks;
     b->joined = (int)(p->balanced / b->size);
     if (open_masks(b, p) && open_scratch(b))
