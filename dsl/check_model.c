@@ -173,12 +173,13 @@ typedef struct ModelFields {
 static void take_qk_norm(Checker *c, const Ast *s, const Field *f, void *to)
 {
     ModelFields *m = to;
-    static const char *const words[] = {"no", "yes", "all"};
+    static const char *const words[] = {"no", "yes", "all", "rotated"};
     (void)f;
     Cursor u = cursor_of(c, s);
     const int word = cursor_choice(&u, words, countof(words));
     m->m.qk_norm = word > 0;
     m->m.layer.qk_norm_all = word == 2;
+    m->m.layer.qk_norm_rotated = word == 3;
     cursor_end(&u);
 }
 
@@ -227,7 +228,8 @@ static void check_layer(Checker *c, const ModelFields *f, const Family *family)
 #define LAYER(member, ...) X(layer.member, __VA_ARGS__)
     BURST_LAYER_FIELDS(LAYER)
     X(qkv_bias, "qkv_bias", "no", "yes")
-    if (needed.layer.qk_norm_all == model.layer.qk_norm_all)
+    if (needed.layer.qk_norm_all == model.layer.qk_norm_all &&
+        needed.layer.qk_norm_rotated == model.layer.qk_norm_rotated)
         X(qk_norm, "qk_norm", "no", "yes")
 #undef LAYER
 #undef X
@@ -296,10 +298,17 @@ static bool is_free(const BurstExperts *m, const ExpertFields *x, const ExpertPa
     return p->of && *(const char *const *)(const void *)((const char *)x + p->of);
 }
 
+/* What the family has where no field says another: of the shared expert so many experts' columns. */
+static double family_number(const BurstExperts *m, const ExpertFields *x, const ExpertPart *p)
+{
+    const bool columns = p->at == offsetof(BurstExperts, shared);
+    return columns ? (double)x->absent_shared * m->width : expert_number(&x->is, p);
+}
+
 static void check_expert_part(Checker *c, const ModelFields *f, const Family *family, const ExpertPart *p)
 {
     const bool one = strcmp(p->name, "scale") == 0 || strcmp(p->name, "alpha") == 0;
-    const double own = expert_number(&family->moe->is, p), needs = one && own <= 0 ? 1 : own,
+    const double own = family_number(&f->m.experts, family->moe, p), needs = one && own <= 0 ? 1 : own,
                  has = expert_number(&f->m.experts, p);
     if (is_free(&f->m.experts, family->moe, p) || (has <= needs && has >= needs))
         return;
@@ -310,7 +319,7 @@ static void check_expert_part(Checker *c, const ModelFields *f, const Family *fa
         diag_error(c->diags, f->family, "the family %s needs 'score sigmoid'", family->type);
     else if (p->at == offsetof(BurstExperts, group_score))
         diag_error(c->diags, f->family, "the family %s needs 'group_score two'", family->type);
-    else if (p->real)
+    else if (p->real || p->at == offsetof(BurstExperts, shared))
         diag_error(c->diags, f->family, "the family %s needs '%s %.9g'", family->type, p->name, own);
     else
         diag_error(c->diags, f->family, "the family %s needs '%s yes'", family->type, p->name);

@@ -1,9 +1,10 @@
 /* cost/choose_saved.c: chooses what layers save if not everything fits: most time saved per byte first.
  *
  * Starting at `full`, each stage adds the outputs of one forward operation to what a layer saves: among
- * those that `none` saves, the ones with the most recomputation seconds per byte. The byte budget goes to
- * whole stages in all layers; what is left goes to the next stage in the last layers, whose values live from
- * forward to the peak anyway, since their backward begins there.
+ * those that `none` saves, the ones with the most recomputation seconds per byte. Where no operation's save
+ * any seconds, a stage has those of two, of which one reads the other's. The byte budget goes to whole stages
+ * in all layers; what is left goes to the next stage in the last layers, whose values live from forward to
+ * the peak anyway, since their backward begins there.
  *
  * Where layers are of several kinds, times and bytes of an output are those of all layers that have it. */
 #include "cost/cost.h"
@@ -75,12 +76,27 @@ static double recompute_seconds(const Stages *t, const char *set)
     return all_layers(t, seconds);
 }
 
-static void try_outputs(const Stages *t, const Op *o, const Stage *last, double now, Stage *best,
-                        double *most)
+/* The operation before `o` that writes what it reads first; NULL: none in the block. */
+static const Op *maker_of(const Block *b, const Op *o)
+{
+    for (const Op *x = b->ops.at; x < o; x++)
+        for (int i = 0; i < OP_WRITES && x->write[i].value >= 0; i++)
+            if (x->write[i].value == o->read[0].value)
+                return x;
+    return NULL;
+}
+
+/* maker: with the outputs of this operation too; NULL: alone. */
+static void try_outputs(const Stages *t, const Op *o, const Op *maker, const Stage *last, double now,
+                        Stage *best, double *most)
 {
     Stage s = *last;
-    double bytes[LAYER_KINDS];
-    const char *more = outputs(t, o, last->set, bytes);
+    double bytes[LAYER_KINDS], others[LAYER_KINDS] = {0};
+    const char *more = outputs(t, o, last->set, bytes),
+               *also = maker ? outputs(t, maker, last->set, others) : "";
+    for (int k = 0; k < LAYER_KINDS; k++)
+        bytes[k] += others[k];
+    more = arena_printf(t->step->arena, "%s%s", more, also);
     s.set = arena_printf(t->step->arena, "%s%s", last->set, more);
     const double spared = *more ? (now - recompute_seconds(t, s.set)) / all_layers(t, bytes) : 0;
     if (spared <= *most)
@@ -97,11 +113,13 @@ static bool next_stage(Stages *t)
     const double now = recompute_seconds(t, last.set);
     Stage best = {0};
     double most = 0;
-    for (int k = 0; k < step_kinds(t->step); k++) {
-        const Block *forward = &t->step->block[BLOCK_FORWARD + k];
-        for (int i = 0; i < forward->ops.n; i++)
-            try_outputs(t, &forward->ops.at[i], &last, now, &best, &most);
-    }
+    /* alone; then, where none saves any, with what it is made of: a norm whose output is only moved */
+    for (int pairs = 0; pairs < 2 && !best.set; pairs++)
+        for (int k = 0; k < step_kinds(t->step); k++) {
+            const Block *forward = &t->step->block[BLOCK_FORWARD + k];
+            for (const Op *o = forward->ops.at; o < forward->ops.at + forward->ops.n; o++)
+                try_outputs(t, o, pairs ? maker_of(forward, o) : NULL, &last, now, &best, &most);
+        }
     if (best.set)
         *vec_push(t->step->arena, &t->at) = best;
     return best.set;

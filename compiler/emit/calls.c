@@ -438,7 +438,8 @@ static int form_of(const Printer *p, const Op *o)
                bias = o->kind == OP_BIAS || o->kind == OP_BIAS_BACK,
                activation = o->kind == OP_SWIGLU || o->kind == OP_SWIGLU_BACK,
                layout = o->kind == OP_LAYOUT || o->kind == OP_LAYOUT_BACK,
-               rope = o->kind == OP_ROPE || o->kind == OP_ROPE_BACK;
+               rope = o->kind == OP_ROPE || o->kind == OP_ROPE_BACK || o->kind == OP_ROTATE ||
+                      o->kind == OP_ROTATE_BACK;
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
     if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||

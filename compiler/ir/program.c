@@ -46,7 +46,7 @@ static void remove_attention(Model *m)
 {
     m->latent = m->query_latent = m->shared = 0;
     m->qkv_bias = m->qk_norm = m->sinks = false;
-    m->layer.qk_norm_all = m->layer.o_bias = m->layer.attention_gate = 0;
+    m->layer.qk_norm_all = m->layer.qk_norm_rotated = m->layer.o_bias = m->layer.attention_gate = 0;
 }
 
 Model model_with_kind(const Model *m, int kind)

@@ -518,6 +518,42 @@ static const ExpertFields minimax_m2_fields = {"num_local_experts",
                                                true,
                                                .absent_balance = 0.001,
                                                .is = {.score = BURST_SCORE_SIGMOID, .correction = 1}};
+static const Alias hunyuan_aliases[] = {{"num_experts", "num_local_experts"},
+                                        {"moe_topk", "num_experts_per_tok"},
+                                        {0}};
+/* A shared expert is as wide as the others, whatever moe_intermediate_size and num_shared_expert say. */
+static const ExpertFields hunyuan_fields = {
+    "num_experts",         "moe_topk",        "intermediate_size", NULL, 1, 1, 11008, true,
+    .shared_counts = true, .absent_shared = 1};
+static const char *const hunyuan_unread[] = {"attention_head_dim",
+                                             "cla_share_factor",
+                                             "eod_token_id",
+                                             "moe_drop_tokens",
+                                             "moe_intermediate_size",
+                                             "moe_layer_num_skipped",
+                                             "moe_random_routing_dropped_token",
+                                             "norm_type",
+                                             "num_shared_expert",
+                                             "output_router_logits",
+                                             "router_aux_loss_coef",
+                                             "use_mixed_mlp_moe",
+                                             "use_qk_norm",
+                                             "use_rotary_pos_emb",
+                                             NULL};
+#define ROTATED_NORMS \
+    {"self_attn.query_layernorm.weight", {"self_attn.q_norm.weight"}}, \
+    { \
+        "self_attn.key_layernorm.weight", {"self_attn.k_norm.weight"} \
+    }
+static const FusedTensor hunyuan_dense_names[] = {ROTATED_NORMS, {0}};
+static const FusedTensor hunyuan_names[] = {
+    ROTATED_NORMS,
+    {"mlp.gate.wg.weight", {"mlp.router.weight"}},
+    {"mlp.shared_mlp.gate_proj.weight", {"mlp.shared_expert.gate_proj.weight"}},
+    {"mlp.shared_mlp.up_proj.weight", {"mlp.shared_expert.up_proj.weight"}},
+    {"mlp.shared_mlp.down_proj.weight", {"mlp.shared_expert.down_proj.weight"}},
+    {0},
+};
 static const char *const gpt_oss_unread[] = {"experts_per_token", "initial_context_length", NULL};
 static const char *const minimax_m2_unread[] = {"attn_type_list",
                                                 "use_qk_norm",
@@ -1422,6 +1458,26 @@ const Family families[] = {
      .pattern = 2,
      .types = true,
      .fused = gpt_oss_names},
+    {.type = "hunyuan_v1_moe",
+     .architecture = "HunYuanMoEV1ForCausalLM",
+     .ntk_alpha = true,
+     .parts = {.qk_norm = true, .layer = {.experts = 1, .qk_norm_rotated = 1}},
+     .flags = attention_bias,
+     .aliases = hunyuan_aliases,
+     .moe = &hunyuan_fields,
+     .unread = hunyuan_unread,
+     .norm_eps = 1e-5,
+     .rope.theta = 10000,
+     .fused = hunyuan_names},
+    {.type = "hunyuan_v1_dense",
+     .architecture = "HunYuanDenseV1ForCausalLM",
+     .ntk_alpha = true,
+     .parts = {.qk_norm = true, .layer.qk_norm_rotated = 1},
+     .flags = attention_bias,
+     .unread = hunyuan_unread,
+     .norm_eps = 1e-5,
+     .rope.theta = 10000,
+     .fused = hunyuan_dense_names},
     {.type = "minimax_m2",
      .architecture = "MiniMaxM2ForCausalLM",
      .own_code = true,

@@ -160,6 +160,8 @@ typedef struct Family {
     bool only_code; /* transformers has no class of it, and needs that code */
     bool part_only; /* of a larger model's folder, which has other tensors beside it */
     bool mrope; /* fields of RoPE by time, height and width, which are one number of text */
+    bool ntk_alpha; /* RoPE of the type dynamic with `alpha` has theta times alpha^(head_dim / (head_dim - 2))
+                     */
     bool scaled_queries; /* reads llama_4_scaling_beta, and no other RoPE than yarn */
     bool always_causal; /* is_causal does not reach its attention */
     bool sinks; /* heads have a learned one */

@@ -39,6 +39,7 @@ typedef struct BurstLayer {
     int norm_bias, o_bias, mlp_bias;
     int head_bias; /* of the head: added to logits */
     int qk_norm_all; /* the norm of queries and of keys runs over all heads of a token */
+    int qk_norm_rotated; /* queries and keys are normed after their rotation, not before it */
     int experts; /* which each token chooses, in place of one feed-forward network: BURST_EXPERTS_... */
     /* keys and values are computed from a latent: multi-head latent attention, arXiv 2405.04434 */
     int latent;
@@ -108,6 +109,7 @@ typedef struct BurstExperts {
     X(mlp_bias, "mlp_bias", "no", "yes", 0, 0, 0, 0) \
     X(head_bias, "head_bias", "no", "yes", 0, 0, 0, 0) \
     X(qk_norm_all, "qk_norm", "no or yes", "all", 0, 0, 0, 0) \
+    X(qk_norm_rotated, "qk_norm", "no or yes", "rotated", 0, 0, 0, 0) \
     X(attention_gate, "attention_gate", "no", "yes", 0, 0, 0, 0)
 
 /* ---- parameters of a rotary position embedding's frequencies (families/frequency.h) ---- */

@@ -294,6 +294,11 @@ int burst_op_rope_back(BurstExec *e, int64_t n, int heads, int d, const BurstRop
                        const BurstPosition *position, const float *dy, BurstAct *dx);
 int burst_op_rope_back_rows(BurstExec *e, int64_t n, int64_t all, int heads, int d, const BurstRope *rope,
                             const BurstPosition *position, const float *dy, BurstAct *dx);
+/* The same by tokens on both sides. */
+int burst_op_rotate(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                    const BurstPosition *position, const BurstAct *x, BurstAct *y);
+int burst_op_rotate_back(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                         const BurstPosition *position, const BurstAct *dy, BurstAct *dx);
 /* y [n][heads][own + shared]: each head's own elements x [n][heads][own], then the elements that all heads
  * of a token share, every [n][shared] (keys of multi-head latent attention, arXiv 2405.04434). d_every is
  * summed over heads. */

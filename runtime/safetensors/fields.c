@@ -174,6 +174,8 @@ static const struct Neutral {
     {"num_experts", "[null, 0]"},
     {"num_local_experts", "[null, 0]"},
     {"num_nextn_predict_layers", "[null, 0]"},
+    {"use_cla", "[false, null]"},
+    {"use_mla", "[false, null]"},
     {"hidden_activation", "[\"gelu_pytorch_tanh\", null]", "gemma"},
     {"hidden_activation", "[\"silu\", null]"},
     {"is_llama_config", "[true]", "llama"},

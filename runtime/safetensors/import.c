@@ -99,7 +99,7 @@ static void write_model(FILE *out, const HfModel *m)
         BURST_ACTIVATION_ROWS(X)
 #undef X
     };
-    static const char *const qk_norms[] = {"", " qk_norm yes;", " qk_norm all;"};
+    static const char *const qk_norms[] = {"", " qk_norm yes;", " qk_norm all;", " qk_norm rotated;"};
     char rope[ROPE_TEXT];
     rope_text(&m->rope, rope, sizeof rope);
     fprintf(
@@ -121,7 +121,7 @@ static void write_model(FILE *out, const HfModel *m)
     fprintf(out, "norm %s %.15g; vocab %lld; tied %s;%s%s", m->parts.layer.norm ? "layernorm" : "rmsnorm",
             m->norm_eps, (long long)m->vocab, m->tied ? "yes" : "no",
             m->parts.qkv_bias ? " qkv_bias yes;" : "",
-            qk_norms[m->parts.qk_norm + m->parts.layer.qk_norm_all]);
+            qk_norms[m->parts.qk_norm + m->parts.layer.qk_norm_all + 2 * m->parts.layer.qk_norm_rotated]);
     write_parts(out, &m->parts.layer);
     fputs("\n ", out);
     scales_text(out, m);

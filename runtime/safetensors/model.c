@@ -305,6 +305,14 @@ static const char *alias_of(const Family *family, const Field *f)
     return NULL;
 }
 
+static bool is_alike(const json_t *list)
+{
+    bool alike = json_array_size(list) > 0;
+    for (size_t i = 1; alike && i < json_array_size(list); i++)
+        alike = json_equal(json_array_get(list, i), json_array_get(list, 0));
+    return alike;
+}
+
 /* As config.json has it, under one name or the other. */
 static json_t *value_there(Misfits *m, const json_t *config, const Family *family, const Field *f)
 {
@@ -312,6 +320,8 @@ static json_t *value_there(Misfits *m, const json_t *config, const Family *famil
     json_t *value = json_object_get(config, name), *again = other ? json_object_get(config, other) : NULL;
     if (is_unsaid(family, f))
         return NULL;
+    if (f->experts && is_alike(value)) /* a number for each layer */
+        value = json_array_get(value, 0);
     if (given(value) && given(again) && !json_equal(value, again))
         misfit(m, "%s and %s are both there, and differ; remove one of them", name, other);
     return given(again) && !given(value) ? again : value;
@@ -724,6 +734,8 @@ static void check_experts(Misfits *m, const json_t *config, const HfModel *plan,
     there->groups += !x->groups, there->top_groups += !x->top_groups;
     there->weight_scale = x->scale ? there->weight_scale : 1;
     there->alpha = x->alpha ? there->alpha : 1;
+    if (!x->shared) /* of as many experts' columns, which no field says */
+        there->shared_ffn = x->absent_shared;
     if (there->top_groups > there->groups || there->experts % (there->groups ? there->groups : 1))
         misfit(m, "%s is %lld and %s %lld; only groups that divide %s, which is %lld, are computed",
                x->groups, (long long)there->groups, x->top_groups, (long long)there->top_groups, x->experts,

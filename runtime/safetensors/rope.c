@@ -337,7 +337,28 @@ static bool read_types(Misfits *m, const json_t *config, HfModel *there)
     return true;
 }
 
-void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+/* A copy of the fields in which a base that `alpha` stretches is the base itself; else NULL. */
+static json_t *without_alpha(const json_t *config, const HfModel *there)
+{
+    const double d = (double)there->head_dim, absent = there->family->rope.theta;
+    for (int i = 0; i < BLOCKS && there->family->ntk_alpha && d > 2; i++) {
+        const json_t *block = json_object_get(config, blocks[i]), *alpha = json_object_get(block, "alpha"),
+                     *inner = json_object_get(block, "rope_theta"),
+                     *theta = given(inner) ? inner : json_object_get(config, rope_theta_name(there->family));
+        if (kind_of(there->family, block) != BURST_ROPE_DYNAMIC || !(json_number_value(alpha) > 0))
+            continue;
+        const double base = given(theta) ? json_number_value(theta) : absent;
+        json_t *plain = json_copy((json_t *)config), *value = json_object();
+        json_object_set_new(value, "rope_theta",
+                            json_real(base * pow(json_number_value(alpha), d / (d - 2))));
+        json_object_set_new(plain, blocks[i], value);
+        json_object_del(plain, rope_theta_name(there->family));
+        return plain;
+    }
+    return NULL;
+}
+
+static void read_rope(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     if (read_types(m, config, there))
         return;
@@ -369,6 +390,13 @@ void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *t
     value_text(theta, text);
     if (theta && !(json_is_number(theta) && there->rope.theta >= 1))
         misfit(m, "%s is %s; only a number from 1 on is computed", rope_theta_name(there->family), text);
+}
+
+void rope_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
+{
+    json_t *plain = without_alpha(config, there);
+    read_rope(m, plain ? plain : config, plan, there);
+    json_decref(plain);
 }
 
 void rope_check_length(Misfits *m, const BurstPlan *p, const json_t *config, const HfModel *there)

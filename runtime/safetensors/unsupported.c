@@ -63,8 +63,6 @@ static const struct {
      "its experts run beside a dense network with norms of their own, and full attention has other heads"},
     {"gemma4_text",
      "its experts run beside a dense network with norms of their own, and full attention has other heads"},
-    {"hunyuan_v1_moe", "queries and keys are normed after their rotation"},
-    {"hunyuan_v1_dense", "queries and keys are normed after their rotation"},
     {"longcat_flash", "a layer has two attentions, and some experts return their input"},
     {"deepseek_v4",
      "some layers choose experts by a table of tokens, and layers have several residual streams"},

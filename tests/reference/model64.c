@@ -365,6 +365,13 @@ static const double *norm_of(const Projection *p, const Layer *w)
     return p->norm < 0 ? NULL : w->at[p->norm];
 }
 
+/* Turns heads by their tokens, or turns them back. */
+static void turn_heads(const Shape64 *s, int64_t n, int heads, double direction, double *x)
+{
+    for (int64_t i = 0; s->qk_norm_rotated && i < n * heads; i++)
+        rotate(x + i * s->head_dim, s->head_dim, s->rope_theta, position_of(s, i / heads), direction);
+}
+
 /* Before its norm. */
 static double *product(const Shape64 *s, int64_t n, const Projection *p, const double *x, const Layer *w)
 {
@@ -373,6 +380,8 @@ static double *product(const Shape64 *s, int64_t n, const Projection *p, const d
     linear(n, s->hidden, width, x, w->at[p->id], flat);
     for (int64_t t = 0; w->at[p->bias] && t < n; t++)
         add(width, w->at[p->bias], flat + t * width);
+    if (p->turned)
+        turn_heads(s, n, p->heads, 1, flat);
     return flat;
 }
 
@@ -382,7 +391,7 @@ static void project(const Shape64 *s, int64_t n, Projection p, const double *x, 
     if (norm_of(&p, w))
         rmsnorm(s->norm_eps, n * p.heads * s->head_dim / norm_width(s, p.heads), norm_width(s, p.heads), flat,
                 norm_of(&p, w), flat);
-    to_heads(n, p.heads, s->head_dim, p.turned, flat, y);
+    to_heads(n, p.heads, s->head_dim, s->qk_norm_rotated ? NULL : p.turned, flat, y);
     free(flat);
 }
 
@@ -616,7 +625,7 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
 {
     const int width = p.heads * s->head_dim;
     double *flat = new64(n * width);
-    from_heads(n, p.heads, s->head_dim, p.turned, dy, flat);
+    from_heads(n, p.heads, s->head_dim, s->qk_norm_rotated ? NULL : p.turned, dy, flat);
     if (norm_of(&p, w)) {
         double *raw = product(s, n, &p, x, w), *d_raw = new64(n * width);
         const int row = norm_width(s, p.heads);
@@ -624,6 +633,8 @@ static void project_back(const Shape64 *s, int64_t n, Projection p, const double
         memcpy(flat, d_raw, sizeof(double) * (size_t)(n * width));
         free(raw), free(d_raw);
     }
+    if (p.turned)
+        turn_heads(s, n, p.heads, -1, flat);
     for (int64_t t = 0; dw->at[p.bias] && t < n; t++)
         add(width, flat + t * width, dw->at[p.bias]);
     linear_back(n, s->hidden, width, x, w->at[p.id], flat, dx, dw->at[p.id]);

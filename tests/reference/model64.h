@@ -93,6 +93,7 @@ typedef struct Shape64 {
     const int32_t *position; /* by which tokens of the sequence turn; NULL: by their numbers */
     bool
         attention_gate; /* attention's output times the sigmoid of a product of the layer's input (Qwen3.5) */
+    bool qk_norm_rotated; /* with qk_norm: it follows the rotation (Hunyuan) */
     bool qk_norm_all; /* with qk_norm: all heads of a token together have one norm (OLMo 2) */
     /* Experts of width ffn, of which a token chooses `top`; 0: one network. Scores are a softmax or sigmoids;
      * weights of the chosen are score_scale times their scores, divided by their sum plus score_eps where

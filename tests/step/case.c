@@ -84,6 +84,7 @@ static Program random_program(Arena *a, bool cuda, bool split)
     p.model.kv_heads = (kv_heads * chunks - fewer) * tensor / copies;
     p.model.ffn *= tensor;
     p.model.layer.qk_norm_all = split && p.model.qk_norm && chunks == 1 && p.model.hidden % 2;
+    p.model.layer.qk_norm_rotated = p.model.qk_norm && !p.model.layer.qk_norm_all && p.model.hidden % 2 == 0;
     if (latent)
         make_latent(&p.model);
     make_kinds(a, &p.model);
@@ -273,6 +274,7 @@ Case *make_split_case(bool cuda, int i, bool split)
                          .qkv_bias = m->qkv_bias,
                          .qk_norm = m->qk_norm,
                          .qk_norm_all = m->layer.qk_norm_all,
+                         .qk_norm_rotated = m->layer.qk_norm_rotated,
                          .sinks = m->sinks,
                          .latent = m->latent,
                          .query_latent = m->query_latent,

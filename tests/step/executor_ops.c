@@ -512,8 +512,10 @@ bool compute(Machine *m, const Op *o, int64_t in, int64_t out, const double *w, 
     case OP_LINEAR: linear(m, in, out, w, m->adds ? m->y[0] : residual); break;
     case OP_BIAS: bias(m, in, w); break;
     case OP_BIAS_BACK: bias_back(m, in, dw); break;
-    case OP_ROPE: rope(m, 1); break;
-    case OP_ROPE_BACK: rope(m, -1); break;
+    case OP_ROPE:
+    case OP_ROTATE: rope(m, 1); break;
+    case OP_ROPE_BACK:
+    case OP_ROTATE_BACK: rope(m, -1); break;
     case OP_LAYOUT:
     case OP_LAYOUT_BACK: memcpy(m->y[0], m->x[0], (size_t)m->ny[0] * sizeof(double)); break;
     case OP_JOIN: join(m); break;

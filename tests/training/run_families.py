@@ -200,6 +200,11 @@ CASES = {  # name: class, its configuration
                                                     original_max_position_embeddings=16, truncate=False), swiglu_limit=0.3)),
     "gpt_oss_plain": ("GptOss", dict(rope("default", 10000.0), num_local_experts=4, num_experts_per_tok=3, intermediate_size=48, head_dim=32,
                                      attention_bias=False, layer_types=TYPES[::-1], sliding_window=16)),
+    "hunyuan_moe": ("HunYuanMoEV1", dict(num_experts=8, moe_topk=3, intermediate_size=40, head_dim=16,
+                                         **rope("dynamic", 10000.0, alpha=50.0, factor=1.0))),
+    "hunyuan_moe_listed": ("HunYuanMoEV1", dict(num_experts=4, moe_topk=[2] * 4, intermediate_size=24, head_dim=32, attention_bias=True,
+                                                tie_word_embeddings=True)),
+    "hunyuan_dense": ("HunYuanDenseV1", dict(head_dim=16, **rope("dynamic", 20000.0, alpha=8.0, factor=1.0))),
     "minimax_m2": ("MiniMaxM2", dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=40, head_dim=16,
                                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
     "deepseek_v2_moe": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=24, first_k_dense_replace=1, n_shared_experts=2, routed_scaling_factor=1.5,
@@ -275,6 +280,8 @@ AFTER = {"post_attention_layernorm": "self_attn.output_norm", "post_feedforward_
 GEMMA = {"pre_feedforward_layernorm": "post_attention_layernorm", **AFTER}
 NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}, "GraniteMoeHybrid": {
              "shared_mlp.output_linear": "mlp.down_proj"}, "Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,
+         **{kind: {"query_layernorm": "q_norm", "key_layernorm": "k_norm", "mlp.gate.wg": "mlp.router", "mlp.shared_mlp": "mlp.shared_expert"}
+            for kind in ("HunYuanMoEV1", "HunYuanDenseV1")},
          "Glm4": {"post_self_attn_layernorm": "self_attn.output_norm", "post_mlp_layernorm": "mlp.output_norm"},
          "Starcoder2": {"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"},
          "InternLM2": {"model.tok_embeddings": "model.embed_tokens", "attention_norm": "input_layernorm",
@@ -429,7 +436,11 @@ def corrected(name):
 
 def filled(rope, longest):
     """Rope parameters with what transformers means where a number of yarn or longrope is not given: two ways to say the same become one.
-    longest: max_position_embeddings."""
+    longest: max_position_embeddings. A base that alpha stretches is the base of other parameters, for heads of 16 here."""
+    if rope and rope.get("alpha"):
+        return filled({"rope_type": "default", "rope_theta": rope["rope_theta"] * rope["alpha"] ** (16 / 14)}, longest)
+    if rope and rope.get("rope_type") == "default":
+        return {**rope, "rope_theta": float(f"{rope['rope_theta']:.9g}")} if rope.get("rope_theta") else rope
     if rope and rope.get("rope_type") == "longrope":
         original = rope["original_max_position_embeddings"]
         factor = max(rope.get("factor") or longest / original, 1)
@@ -616,6 +627,8 @@ class Case:
             config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
         for config in () if self.described else (is_, wanted):
             rope = config["rope_parameters"] = filled(config.get("rope_parameters"), config["max_position_embeddings"])
+            if isinstance(config.get("moe_topk"), list):  # a number for each layer, of which there is one
+                config["moe_topk"] = config["moe_topk"][0]
             if rope and "partial_rotary_factor" in rope:  # the elements that turn, of which several factors are rounded down to one number
                 rope["partial_rotary_factor"] = int(rope["partial_rotary_factor"] * config["head_dim"])
         for config in (is_, wanted):  # a width that is adjusted, and what adjusts it

@@ -142,7 +142,7 @@ GATED_ATTENTION = "attention_gate yes;"
 MAMBA = ("scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; } "
          "ffn swiglu 40;")
 DOCUMENT = ("document",) * 4
-BIAS, NORM, WHOLE = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;"  # Qwen2, Qwen3, OLMo 2
+BIAS, NORM, WHOLE, ROTATED = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;", "qk_norm rotated;"  # Qwen2, Qwen3, OLMo 2, Hunyuan
 ONE = Layout("ring", "keys", "contiguous")
 WORLDS = [ONE, Layout("ring", "keys", "zigzag", lanes=2), Layout("ring", "queries", "striped", lanes=4),
           Layout("burst", "queries", "zigzag", nodes=2, lanes=4), Layout("burst", "keys", "zigzag", 2, 2, 4),
@@ -201,6 +201,12 @@ GRADIENTS = [
         (MAMBA, "61", Layout("ring", "keys", "contiguous", lanes=2, recompute="full", offload="activations")))),
     (Layout("ring", "keys", "zigzag", lanes=4, weights="zero2"),
      Shape(masks=("causal", "window(17)") * 2, experts=SCANS.replace("conv 4", "conv 3").replace("ffn swiglu 40;", MIXED), documents="1,2,3,31")),
+    (ONE, Shape(part=ROTATED)), (ONE._replace(head_chunks=2, recompute="full"), Shape(part=ROTATED, tied="yes")),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, part=ROTATED, masks=ALTERNATING)),
+    (Layout("ulysses", "keys", "striped", lanes=2, recompute="full(2)", offload="activations"), Shape(kv_heads=4, part=ROTATED, sinks=True, masks=ALTERNATING)),
+    (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=3, queries="attention", recompute="ffn"), Shape(part=ROTATED + BIAS)),
+    (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=2, queries="keys", recompute="selective"), Shape(part=ROTATED)),
+    (Layout("ring", "keys", "zigzag", lanes=2, recompute="save(q_raw, k_raw, o, lse)"), Shape(part=ROTATED, experts=MANY)),
     (ONE, Shape(part=GATED_ATTENTION)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, recompute="full(2)"), Shape(kv_heads=4, part=GATED_ATTENTION, masks=("document", "causal", "full"))),
     (Layout("ulysses", "keys", "striped", 2, 2, 4, "selective", "zero2", head_chunks=2), Shape(kv_heads=4, part=GATED_ATTENTION, sinks=True)),

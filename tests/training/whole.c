@@ -83,6 +83,7 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
                   has_tensor(p, "self_attn.q_norm.weight"), has_tensor(p, "self_attn.sinks"), p->latent,
                   p->query_latent, p->latent ? -p->rope.rotary : 0, p->latent ? p->value_dim : 0}};
     x->shape.qk_norm_all = p->layer.qk_norm_all;
+    x->shape.qk_norm_rotated = p->layer.qk_norm_rotated;
     x->shape.attention_gate = p->layer.attention_gate;
     x->gap = 1;
     if (p->experts.experts) {

@@ -23,6 +23,7 @@ static bool qk_norm_all(const Model *m) { return m->layer.qk_norm_all; }
 static bool mixer(const Model *m) { return !m->no_mixer; }
 static bool network(const Model *m) { return !m->no_network; }
 static bool both_parts(const Model *m) { return mixer(m) && network(m); }
+static bool norms_rotated(const Model *m) { return m->layer.qk_norm_rotated; }
 static bool norms_before(const Model *m) { return m->layer.norms != BURST_NORMS_AFTER; }
 static bool first_norm(const Model *m) { return norms_before(m) && mixer(m); }
 static bool second_norm(const Model *m)
@@ -55,6 +56,7 @@ static bool no_conv_bias(const Model *m) { return recurs(m) && !m->scan_bias; }
 static bool skips(const Model *m) { return scans(m) && m->scan_skip; }
 static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
 static bool attends(const Model *m) { return !recurs(m) && mixer(m); }
+static bool rotates_last(const Model *m) { return attends(m) && !norms_rotated(m); }
 static bool selects(const Model *m) { return attends(m) && m->selects; }
 static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
@@ -393,6 +395,8 @@ static const PartValue part_values[] = {
     {qkv_bias, {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
     {qkv_bias, {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qkv_bias, {.name = "v_product", .dim = {DIM_TOKENS, DIM_KEY}}},
+    {norms_rotated, {.name = "q_straight", .dim = {DIM_TOKENS, DIM_QUERY}}},
+    {norms_rotated, {.name = "k_straight", .dim = {DIM_TOKENS, DIM_KEY}}},
     {qk_norm, {.name = "q_raw", .dim = {DIM_TOKENS, DIM_QUERY}}},
     {qk_norm_heads, {.name = "rstd_q", .dim = {DIM_TOKENS, DIM_HEADS}, .element = EL_FLOAT}},
     {qk_norm_all, {.name = "rstd_q", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
@@ -417,20 +421,32 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"h1|x"}, {"q_low"}, "self_attn.q_a_proj.weight", .part = query_latent},
     {OP_NORM, {"q_low"}, {"q_latent", "rstd_q_low"}, "self_attn.q_a_layernorm.weight", .part = query_latent},
     {OP_LINEAR, {"q_latent"}, {"q_flat"}, "self_attn.q_b_proj.weight", .part = query_latent},
-    {OP_LINEAR, {"h1|x"}, {"q_product|q_raw|q_flat"}, "self_attn.q_proj.weight", .part = no_query_latent},
-    {OP_BIAS, {"q_product"}, {"q_raw|q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
+    {OP_LINEAR,
+     {"h1|x"},
+     {"q_product|q_straight|q_raw|q_flat"},
+     "self_attn.q_proj.weight",
+     .part = no_query_latent},
+    {OP_BIAS, {"q_product"}, {"q_straight|q_raw|q_flat"}, "self_attn.q_proj.bias", .part = qkv_bias},
+    {OP_ROTATE, {"q_straight"}, {"q_raw"}, NULL, .part = norms_rotated},
     {OP_NORM, {"q_raw"}, {"q_flat", "rstd_q"}, "self_attn.q_norm.weight", .part = qk_norm},
     {OP_LINEAR, {"h1|x"}, {"attn_gate"}, "self_attn.gate_proj.weight", .part = attention_gate},
-    {OP_ROPE, {"q_flat"}, {"q"}, NULL, .part = attends},
+    {OP_ROPE, {"q_flat"}, {"q"}, NULL, .part = rotates_last},
+    {OP_LAYOUT, {"q_flat"}, {"q"}, NULL, .part = norms_rotated},
     {OP_LINEAR, {"h1|x"}, {"kv_low"}, "self_attn.kv_a_proj.weight", .part = latent},
     {OP_NORM, {"kv_low"}, {"kv_latent", "rstd_kv_low"}, "self_attn.kv_a_layernorm.weight", .part = latent},
     {OP_LINEAR, {"h1|x"}, {"k_shared"}, "self_attn.k_shared_proj.weight", .part = latent},
     {OP_LINEAR, {"kv_latent"}, {"k_own"}, "self_attn.k_b_proj.weight", .part = latent},
     {OP_JOIN, {"k_own", "k_shared"}, {"k_flat"}, NULL, .part = latent},
-    {OP_LINEAR, {"h1|x"}, {"k_product|k_raw|k_flat"}, "self_attn.k_proj.weight", .part = no_latent},
-    {OP_BIAS, {"k_product"}, {"k_raw|k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
+    {OP_LINEAR,
+     {"h1|x"},
+     {"k_product|k_straight|k_raw|k_flat"},
+     "self_attn.k_proj.weight",
+     .part = no_latent},
+    {OP_BIAS, {"k_product"}, {"k_straight|k_raw|k_flat"}, "self_attn.k_proj.bias", .part = qkv_bias},
+    {OP_ROTATE, {"k_straight"}, {"k_raw"}, NULL, .part = norms_rotated},
     {OP_NORM, {"k_raw"}, {"k_flat", "rstd_k"}, "self_attn.k_norm.weight", .part = qk_norm},
-    {OP_ROPE, {"k_flat"}, {"k"}, NULL, .part = attends},
+    {OP_ROPE, {"k_flat"}, {"k"}, NULL, .part = rotates_last},
+    {OP_LAYOUT, {"k_flat"}, {"k"}, NULL, .part = norms_rotated},
     {OP_LINEAR, {"kv_latent"}, {"v_flat"}, "self_attn.v_b_proj.weight", .part = latent},
     {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight", .part = no_latent},
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},

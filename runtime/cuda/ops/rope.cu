@@ -171,6 +171,18 @@ int burst_op_rope_back(BurstGpu *g, int64_t n, int heads, int d, const BurstRope
     return burst_op_rope_back_rows(g, n, n, heads, d, rope, position, dy, dx);
 }
 
+int burst_op_rotate(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope, const int32_t *position,
+                    const BurstBf16 *x, BurstBf16 *y)
+{
+    return burst_op_rope_rows(g, n, n, heads, d, rope, position, x, y);
+}
+
+int burst_op_rotate_back(BurstGpu *g, int64_t n, int heads, int d, const BurstRope *rope,
+                         const int32_t *position, const BurstBf16 *dy, BurstBf16 *dx)
+{
+    return rotate_rows<BurstBf16>(g, Rope{n, heads, d, *rope, position, heads * d, d}, -1, dy, dx);
+}
+
 int burst_op_to_tokens_rows(BurstGpu *g, int64_t n, int64_t all, int heads, int d, const float *x,
                             BurstBf16 *y)
 {

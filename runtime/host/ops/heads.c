@@ -88,6 +88,40 @@ static void rotate(const Angles *a, const BurstRope *r, int half, float directio
         rotate_pairs(a, 1, half, direction, amplitude, x, y);
 }
 
+/* Rows by tokens, which stay so. */
+static void turn_tokens(float direction, int64_t n, int heads, int d, const BurstRope *r,
+                        const int64_t *position, const float *x, float *y)
+{
+    const int rotary = burst_rope_rotary(r, d), begin = burst_rope_begin(r, d);
+    Angles a;
+    memcpy(y, x, (size_t)(n * heads * d) * sizeof *y);
+    for (int first = 0; first < rotary / 2; first += PAIRS) {
+        angles_begin(&a, rotary, r, first);
+        for (int64_t i = 0; i < n; i++) {
+            const float amplitude = (float)burst_rope_amplitude(r, (double)position[i]);
+            angles_at(&a, position[i]);
+            for (int64_t at = i * heads * d + begin; at < (i + 1) * heads * d; at += d)
+                rotate(&a, r, rotary / 2, direction, amplitude, x + at, y + at);
+        }
+    }
+}
+
+int burst_op_rotate(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                    const BurstPosition *position, const BurstAct *x, BurstAct *y)
+{
+    (void)e;
+    turn_tokens(1, n, heads, d, rope, position, x, y);
+    return BURST_OK;
+}
+
+int burst_op_rotate_back(BurstExec *e, int64_t n, int heads, int d, const BurstRope *rope,
+                         const BurstPosition *position, const BurstAct *dy, BurstAct *dx)
+{
+    (void)e;
+    turn_tokens(-1, n, heads, d, rope, position, dy, dx);
+    return BURST_OK;
+}
+
 /* Converts rows by tokens to rows by heads, or with `back` the reverse. */
 static void rotate_rows(bool back, int64_t n, int64_t all, int heads, int d, const BurstRope *r,
                         const int64_t *position, const float *x, float *y)
