@@ -437,6 +437,8 @@ static void check_family(Checker *c, const ModelFields *f)
                                      "'mixer layers ...: none' and 'ffn layers ...: none'"
                                    : "the family %s has both parts in each layer; remove 'none'",
                    family->type);
+    if (family && family->untied && f->m.tied)
+        diag_error(c->diags, f->family, "the family %s needs 'tied no'", family->type);
     if (family && f->m.rope.rotary > 0 && family->part == 0)
         diag_error(c->diags, f->family, "the family %s turns whole heads; remove 'rotary'", family->type);
     if (family && f->m.rope.query_beta > 0 && !family->scaled_queries)

@@ -1326,6 +1326,7 @@ const Family families[] = {
      .pattern_field = "hybrid_override_pattern",
      .unread = nemotron_h_unread,
      .layer_ropes = ROPES_NONE,
+     .untied = true,
      .types = true,
      .norm_eps = 1e-5,
      .rope = {.theta = 10000},

@@ -208,6 +208,7 @@ typedef struct Family {
     double local_theta; /* BY_TYPE: of layers with a window */
     const char *local_theta_field; /* says it; NULL: no field does */
     bool tied;
+    bool untied; /* transformers has two matrices, whatever tie_word_embeddings says */
     double softcap; /* where attn_logit_softcapping is not given; 0: transformers does not read it */
     Windows windows;
     int window, pattern; /* where sliding_window and sliding_window_pattern are not given */

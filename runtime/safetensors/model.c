@@ -779,6 +779,9 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     if (there->parts.layer.head_bias && there->tied && !plan)
         misfit(m, "tie_word_embeddings is true; only false is computed of a %s, whose head has a bias",
                there->family->type);
+    if (there->family->untied && there->tied && !plan)
+        misfit(m, "tie_word_embeddings is true, and transformers ties no weights of a %s; set it to false",
+               there->family->type);
     if (plan && plan->softcap > 0 && there->family->softcap == 0)
         misfit(m, "softcap is %.9g in the plan, and transformers computes none of a %s", plan->softcap,
                there->family->type);

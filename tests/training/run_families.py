@@ -696,6 +696,8 @@ class Case:
                                 ("M-*x", 'layer_types has "x" for layer 3'), ("M-M-", "only a nemotron_h with layers of both linear_attention")):
             code, text = self.programs.imports(self.folder / "letters", json.dumps({**others, "hybrid_override_pattern": letters}))
             require(code == 1 and wanted in text, f"{self.name}: {letters}: {text}")
+        code, text = self.programs.imports(self.folder / "letters", json.dumps({**config, "tie_word_embeddings": True}))
+        require(code == 1 and "transformers ties no weights of a nemotron_h; set it to false" in text, f"{self.name}: tied: {text}")
 
     def check_saved(self, program):
         """Norms by the names of published folders, and convolutions of queries, keys and values; what transformers saves has three of one size."""
