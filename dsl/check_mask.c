@@ -705,8 +705,10 @@ int use_mask(Checker *c, const Ast *call)
     *index = c->used_masks.n;
     name_add(c->arena, &c->used_mask_names, text, index);
     int *keys = NEW_ARRAY(c->arena, int, 2);
+    int64_t *reach = NEW(c->arena, int64_t);
     keys[0] = keys[1] = -1;
-    *vec_push(c->arena, &c->used_masks) =
-        (Mask){.text = text, .expr = t.e, .span = call->span, .selection = selection, .keys = keys};
+    *reach = -1;
+    *vec_push(c->arena, &c->used_masks) = (Mask){
+        .text = text, .expr = t.e, .span = call->span, .selection = selection, .keys = keys, .reach = reach};
     return *index;
 }

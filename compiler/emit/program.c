@@ -397,6 +397,17 @@ static void emit_scan_layers(Emit *e, const Model *m)
                 scan.heads > 0);
 }
 
+/* The host's caches are by heads; a device's by tokens. */
+static void emit_cache_rows(Emit *e, const Step *step)
+{
+    if (step->program->target->device_memory)
+        return;
+    text_add(e->out, "static const int64_t plan_cache_rows[] = {");
+    for (int m = 0; m < step->program->mask_count; m++)
+        text_printf(e->out, "%s%" PRId64, m ? ", " : "", step_cache_rows(step, m));
+    text_add(e->out, "}; /* by mask: tokens of a rank whose keys and values are kept */\n");
+}
+
 /* Of prompts. */
 static void emit_lengths(Emit *e)
 {
@@ -405,14 +416,13 @@ static void emit_lengths(Emit *e)
         return;
     const Step *step = e->draft->memory.flow->step;
     add_constant(e, "PLAN_INFER", 1, "prompts are continued");
-    add_constant(e, "PLAN_CACHE", step_cache_tokens(step, -1),
-                 "tokens of a rank whose keys and values are kept");
     add_constant(e, "PLAN_NEW_TOKENS", n->tokens - 1, "most that a prompt's cache takes after it");
     text_add(e->out, "static const int64_t plan_reach[] = {");
     for (int m = 0; m < e->draft->program->mask_count; m++)
         text_printf(e->out, "%s%" PRId64, m ? ", " : "", step->reach ? step->reach[m] : 0);
-    text_add(e->out, "}; /* by mask: of keys so far before a token and more, none is seen; 0: of all */\n"
-                     "static const int64_t plan_lengths[] = {");
+    text_add(e->out, "}; /* by mask: of keys so far before a token and more, none is seen; 0: of all */\n");
+    emit_cache_rows(e, step);
+    text_add(e->out, "static const int64_t plan_lengths[] = {");
     for (int i = 0; i < n->lengths; i++)
         text_printf(e->out, "%s%" PRId64, i ? ", " : "", n->length[i]);
     text_printf(e->out,

@@ -245,7 +245,7 @@ static bool none_beyond(const Program *p, const MaskNode *mask, int64_t tokens, 
     return !some;
 }
 
-int64_t mask_reach(const Program *p, int mask)
+static int64_t find_reach(const Program *p, int mask)
 {
     Arena *scratch = arena_new();
     const MaskNode *lowered = mask_lower(scratch, p->masks[mask].expr, NULL);
@@ -258,6 +258,16 @@ int64_t mask_reach(const Program *p, int mask)
             reach -= less;
     arena_free(scratch);
     return reach < p->sequence ? reach : 0;
+}
+
+int64_t mask_reach(const Program *p, int mask)
+{
+    int64_t *cached = p->masks[mask].reach;
+    if (!cached)
+        return find_reach(p, mask);
+    if (*cached < 0)
+        *cached = find_reach(p, mask);
+    return *cached;
 }
 
 bool mask_check_selections(Diags *d, const Program *p)

@@ -305,7 +305,8 @@ typedef struct Step {
     Saving saving;
     int group; /* layers, of which the first saves; 1: each does */
     bool forward; /* alone: no gradients, no update */
-    const int64_t *reach; /* [masks], of mask_reach; NULL: all keys are kept */
+    const int64_t *reach; /* [masks], of mask_reach; NULL: it does not infer */
+    int64_t *kept; /* [masks]: of a prompt, tokens whose keys a rank keeps at most */
     Vec(Value) values;
     Vec(Scope) scopes; /* the first stands for a block */
     Block block[STEP_BLOCKS];
@@ -335,6 +336,7 @@ int64_t select_words(const Shape *shape, const Selection *s);
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens);
 /* Tokens of a rank's cache for a layer; layer -1: of a layer whose mask sees all. */
 int64_t step_cache_tokens(const Step *s, int layer);
+int64_t step_cache_rows(const Step *s, int mask); /* of layers with the mask */
 bool step_is_recurrent(const Step *s, int layer);
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);

@@ -11,12 +11,28 @@ static void plan_infer_one(PlanState *s); /* from here on the sequence is one to
 static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width,
                          BurstAct *x); /* to the first */
 
-/* Of a prompt, what later tokens can see under the mask. */
-static inline void plan_find_kept(PlanInfer *f, int mask)
+/* The first of this rank's tokens, which are in the order of positions, at `position` or after it. */
+static inline int64_t plan_row_from(const PlanState *s, int64_t position)
 {
-    const int64_t reach = plan_reach[mask], seen = f->prompt < reach ? f->prompt : reach;
-    f->kept = reach ? seen : f->rows;
-    f->first = reach ? f->prompt - f->kept : 0;
+    const BurstChunk *own = &s->chunk[s->me];
+    int64_t first = 0, end = own->tokens;
+    while (first < end) {
+        const int64_t middle = (first + end) / 2;
+        if (own->position[middle] < position)
+            first = middle + 1;
+        else
+            end = middle;
+    }
+    return first;
+}
+
+/* Of a prompt, what later tokens can see under the mask. */
+static inline void plan_find_kept(PlanState *s, int mask)
+{
+    PlanInfer *f = &s->infer;
+    const int64_t reach = plan_reach[mask];
+    f->first = reach ? plan_row_from(s, f->prompt - reach) : 0;
+    f->kept = reach ? plan_row_from(s, f->prompt) - f->first : f->rows;
 }
 
 /* In the last layer, after a prompt's keys are kept: its last token goes on alone. */

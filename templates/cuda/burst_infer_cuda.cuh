@@ -25,7 +25,10 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
 {
     PlanInfer *f = &s->infer;
     BurstRunning *running = (BurstRunning *)(void *)s->buffer.device_running;
-    const BurstRunning now = {f->at[0], (int32_t)f->prompt, (int32_t)f->rows, (int32_t)f->more};
+    struct {
+        BurstRunning at;
+        int32_t kept[PLAN_MASKS][2];
+    } now = {{f->at[0], (int32_t)f->prompt, (int32_t)f->rows, (int32_t)f->more}, {}};
     (void)c;
     s->position = f->decodes ? &running->at : s->tokens[s->me].position;
     s->token = s->buffer.device_token;
@@ -34,6 +37,10 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
     plan_running_pieces(s);
     s->place = s->position;
 #endif
+    for (int m = 0; m < PLAN_MASKS; m++) {
+        plan_find_kept(s, m);
+        now.kept[m][0] = (int32_t)f->first, now.kept[m][1] = (int32_t)f->kept;
+    }
     BURST_TRY(burst_gpu_upload(s->exec, &now, sizeof now, running));
     return burst_gpu_upload(s->exec, f->decodes ? f->token : f->own, (size_t)s->own * sizeof(int32_t),
                             s->buffer.device_token);
@@ -101,6 +108,12 @@ static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, 
     return BURST_OK;
 }
 
+/* First row and rows of a prompt that layers with the mask keep. */
+static inline const int32_t *plan_kept_rows(const PlanState *s, int mask)
+{
+    return s->buffer.device_running + sizeof(BurstRunning) / sizeof(int32_t) + 2 * mask;
+}
+
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *k, const BurstBf16 *v,
                              BurstBf16 *cache_k, BurstBf16 *cache_v, char *parts)
@@ -113,10 +126,10 @@ static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf1
     f->parts = (float *)(void *)parts;
     if (f->decodes) {
         PLAN_CUDA(burst_keep_row((const BurstRunning *)(void *)s->buffer.device_running, PLAN_GROUP, s->me,
-                                 (int)plan_reach[mask], K, V, k, v, cache_k, cache_v, stream));
+                                 plan_kept_rows(s, mask), K, V, k, v, cache_k, cache_v, stream));
         return BURST_OK;
     }
-    plan_find_kept(f, mask);
+    plan_find_kept(s, mask);
     const size_t rows = (size_t)f->kept;
     PLAN_CUDA(
         cudaMemcpyAsync(cache_k, k + f->first * K, rows * K * sizeof *k, cudaMemcpyDeviceToDevice, stream));
@@ -148,7 +161,7 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     d.running = (const BurstRunning *)(void *)s->buffer.device_running;
     d.position = s->tokens[s->me].position;
     d.ranks = PLAN_GROUP, d.rank = s->me;
-    d.reach = (int)plan_reach[mask];
+    d.kept = plan_kept_rows(s, mask);
     d.scale = PLAN_SCALE;
     BURST_TRY(plan_part(s, BURST_P_ATTEND, s->me, s->me));
     PLAN_CUDA(plan_launch_decode(s, mask, &d));

@@ -2,7 +2,7 @@
  *
  * A prompt goes through the plan of the shortest length that holds it, filled up with tokens that nothing
  * attends to: masks show no later keys. Each layer keeps its keys and values where they were computed
- * (PLAN_CACHE rows a rank, fewer in layers whose mask hides earlier ones). A later token goes through the
+ * (plan_cache_rows, fewer in layers whose mask hides earlier ones). A later token goes through the
  * same list of operations as a sequence of one token, on all ranks alike; its keys and values are kept by the
  * ranks in turn. Its queries attend on each rank the rows that are there, and the parts are merged by their
  * log-sum-exp (FlashAttention-2, section 3.1). */
@@ -57,13 +57,6 @@ static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, 
     return BURST_OK;
 }
 
-/* Rows of a head in a layer's cache. */
-static inline int64_t plan_cache_rows(int mask)
-{
-    const int64_t rows = plan_reach[mask] + PLAN_NEW_TOKENS;
-    return plan_reach[mask] && rows < PLAN_CACHE ? rows : PLAN_CACHE;
-}
-
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const float *k, const float *v,
                              float *cache_k, float *cache_v, char *parts)
@@ -73,11 +66,11 @@ static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const float *k
     f->k = cache_k;
     f->v = cache_v;
     f->parts = (float *)(void *)parts;
-    plan_find_kept(f, mask);
+    plan_find_kept(s, mask);
     if (f->decodes && f->more % PLAN_GROUP != s->me)
         return BURST_OK;
     const int64_t row = f->decodes ? f->kept + f->more / PLAN_GROUP : 0, first = f->decodes ? 0 : f->first,
-                  rows = f->decodes ? 1 : f->kept, all = plan_cache_rows(mask);
+                  rows = f->decodes ? 1 : f->kept, all = plan_cache_rows[mask];
     for (int h = 0; h < PLAN_KV_HEADS; h++) {
         memcpy(cache_k + (h * all + row) * PLAN_HEAD_DIM, k + (h * s->n + first) * PLAN_HEAD_DIM,
                (size_t)(rows * PLAN_HEAD_DIM) * sizeof *k);
@@ -140,7 +133,7 @@ static inline void plan_part_of_head(const PlanState *s, int mask, int head, con
     const PlanInfer *f = &s->infer;
     const int kv = head / (PLAN_HEADS / PLAN_KV_HEADS);
     const int64_t turns = f->more + PLAN_GROUP - s->me, rows = f->kept + turns / PLAN_GROUP,
-                  all = plan_cache_rows(mask);
+                  all = plan_cache_rows[mask];
     double o[PLAN_VALUE_DIM] = {0}, sum = 0, top = -HUGE_VAL;
     for (int64_t row = 0; row < rows; row += BURST_TILE) {
         const int n = (int)(rows - row < BURST_TILE ? rows - row : BURST_TILE);

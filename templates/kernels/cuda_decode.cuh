@@ -11,7 +11,7 @@
 
 #include "cuda_attention.cuh"
 
-/* The running token: its position; tokens of the prompt before, of which this rank keeps `rows`, with filling
+/* The running token: its position; tokens of the prompt before, of which this rank has `rows`, with filling
  * up to the plan's length; tokens that followed the prompt, which the ranks keep in turn. */
 typedef struct BurstRunning {
     int32_t at, prompt, rows, more;
@@ -22,8 +22,8 @@ typedef struct BurstDecode {
     const __nv_bfloat16 *k, *v; /* [rows][kv_heads][D], [E] */
     const BurstRunning *running;
     const int32_t *position; /* of the prompt's rows */
+    const int32_t *kept; /* of these, the first that is kept, and how many are */
     int ranks, rank;
-    int reach; /* of keys so far before a token and more, none is seen nor kept; 0: of all */
     float scale;
     float *parts; /* [splits][heads][burst_decode_row] */
 } BurstDecode;
@@ -67,12 +67,6 @@ template <int E, int HEADS = 1, int KV_HEADS = 1> struct DecodeShape {
                          STRIDE = SPLITS * DECODE_WARPS * DECODE_KEYS;
 };
 
-/* Of the prompt, rows that a rank keeps: the last ones if there is a reach. */
-static __device__ __forceinline__ int decode_kept(const BurstRunning &r, int reach)
-{
-    return reach ? min(r.prompt, reach) : r.rows;
-}
-
 /* Whether the running token sees a row: of a tile's 16, one a lane. */
 template <class MASK>
 static __device__ __forceinline__ bool decode_sees(const BurstDecode &d, const BurstRunning &r, int row,
@@ -82,7 +76,7 @@ static __device__ __forceinline__ bool decode_sees(const BurstDecode &d, const B
         return false;
     const bool later = row >= kept;
     const int position = later ? r.prompt + (row - kept) * d.ranks + d.rank
-                               : d.position[row + (d.reach ? r.prompt - kept : 0)];
+                               : d.position[row + d.kept[0]];
     return (later || position < r.prompt) && MASK::keep(r.at, position, NULL, NULL);
 }
 
@@ -375,7 +369,7 @@ static __global__ void __launch_bounds__(32 * DECODE_WARPS) burst_decode_kernel(
               lane = threadIdx.x % 32;
     decode_turn();
     const BurstRunning running = *d.running;
-    const int kept = decode_kept(running, d.reach), rows = kept + (running.more + d.ranks - d.rank) / d.ranks;
+    const int kept = d.kept[1], rows = kept + (running.more + d.ranks - d.rank) / d.ranks;
     Decode<D, E, S::ROWS, MASK> w;
     w.begin(d.q + head * D, count);
     int row = (blockIdx.x * DECODE_WARPS + threadIdx.x / 32) * DECODE_KEYS;
@@ -437,14 +431,14 @@ static __global__ void burst_merge_parts_kernel(int heads, const float *parts, f
 }
 
 /* Copies the running token's keys and values to their row, if they are this rank's to keep. */
-static __global__ void burst_keep_row_kernel(const BurstRunning *running, int ranks, int rank, int reach,
-                                             int k_row, int v_row, const __nv_bfloat16 *k,
-                                             const __nv_bfloat16 *v, __nv_bfloat16 *cache_k,
-                                             __nv_bfloat16 *cache_v)
+static __global__ void burst_keep_row_kernel(const BurstRunning *running, int ranks, int rank,
+                                             const int32_t *kept, int k_row, int v_row,
+                                             const __nv_bfloat16 *k, const __nv_bfloat16 *v,
+                                             __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v)
 {
     burst::decode_turn();
     const BurstRunning r = *running;
-    const int64_t row = burst::decode_kept(r, reach) + r.more / ranks;
+    const int64_t row = kept[1] + r.more / ranks;
     if (r.more % ranks != rank)
         return;
     for (int i = threadIdx.x; i < k_row; i += blockDim.x)
@@ -462,11 +456,12 @@ static inline cudaError_t burst_merge_parts(int heads, const float *parts, float
                                 parts, part, o, lse);
 }
 
-static inline cudaError_t burst_keep_row(const BurstRunning *running, int ranks, int rank, int reach,
-                                         int k_row, int v_row, const __nv_bfloat16 *k, const __nv_bfloat16 *v,
-                                         __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v, cudaStream_t stream)
+static inline cudaError_t burst_keep_row(const BurstRunning *running, int ranks, int rank,
+                                         const int32_t *kept, int k_row, int v_row, const __nv_bfloat16 *k,
+                                         const __nv_bfloat16 *v, __nv_bfloat16 *cache_k,
+                                         __nv_bfloat16 *cache_v, cudaStream_t stream)
 {
-    return burst::decode_launch(burst_keep_row_kernel, dim3(1), 256, stream, running, ranks, rank, reach,
+    return burst::decode_launch(burst_keep_row_kernel, dim3(1), 256, stream, running, ranks, rank, kept,
                                 k_row, v_row, k, v, cache_k, cache_v);
 }
 

@@ -55,10 +55,11 @@ int test_decode_merge(const float *parts, __nv_bfloat16 *o, float *lse, cudaStre
     return burst_merge_parts<VALUE_DIM, 2>(QUERY_HEADS, parts, NULL, o, lse, stream);
 }
 
-int test_keep_row(const BurstRunning *running, int ranks, int rank, int reach, const __nv_bfloat16 *k,
-                  const __nv_bfloat16 *v, __nv_bfloat16 *cache_k, __nv_bfloat16 *cache_v, cudaStream_t stream)
+int test_keep_row(const BurstRunning *running, int ranks, int rank, const int32_t *kept,
+                  const __nv_bfloat16 *k, const __nv_bfloat16 *v, __nv_bfloat16 *cache_k,
+                  __nv_bfloat16 *cache_v, cudaStream_t stream)
 {
-    return burst_keep_row(running, ranks, rank, reach, KEY_HEADS * HEAD_DIM, KEY_HEADS * VALUE_DIM, k, v,
+    return burst_keep_row(running, ranks, rank, kept, KEY_HEADS * HEAD_DIM, KEY_HEADS * VALUE_DIM, k, v,
                           cache_k, cache_v, stream);
 }
 

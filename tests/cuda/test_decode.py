@@ -19,8 +19,8 @@ WINDOW = 100
 
 
 class Decode(C.Structure):
-    _fields_ = [("q", C.c_void_p), ("k", C.c_void_p), ("v", C.c_void_p), ("running", C.c_void_p), ("position", C.c_void_p), ("ranks", C.c_int),
-                ("rank", C.c_int), ("reach", C.c_int), ("scale", C.c_float), ("parts", C.c_void_p)]
+    _fields_ = [("q", C.c_void_p), ("k", C.c_void_p), ("v", C.c_void_p), ("running", C.c_void_p), ("position", C.c_void_p), ("kept", C.c_void_p),
+                ("ranks", C.c_int), ("rank", C.c_int), ("scale", C.c_float), ("parts", C.c_void_p)]
 
 
 def call(function, *arguments):
@@ -44,22 +44,23 @@ def positions(length, ranks, rank):
 
 
 def struct_of(x, rank):
-    return Decode(*(t.data_ptr() for t in (x["q"], x["k"][rank], x["v"][rank], x["running"][rank], x["position"][rank])), len(x["k"]), rank,
-                  x["reach"], x["scale"], x["parts"].data_ptr())
+    return Decode(*(t.data_ptr() for t in (x["q"], x["k"][rank], x["v"][rank], x["running"][rank], x["position"][rank], x["kept"][rank])), len(x["k"]), rank,
+                  x["scale"], x["parts"].data_ptr())
 
 
 def case(library, shape, length, prompt, more, ranks, reach=0):
-    """A running token with `more` before it after the prompt; its own keys are kept by the kernel. reach: of a prompt as many rows, the last."""
+    """A running token with `more` before it after the prompt; its own keys are kept by the kernel. reach: of a prompt the last tokens."""
     d, e, heads, kv = shape
     there = [positions(length, ranks, rank) for rank in range(ranks)]
-    position = [p[max(prompt - reach, 0):prompt] if reach else p for p in there]
+    position = [p[(p >= prompt - reach) & (p < prompt)] if reach else p for p in there]
+    kept = [torch.tensor([int((p < prompt - reach).sum()) if reach else 0, len(k)], dtype=torch.int32, device="cuda") for p, k in zip(there, position)]
     later = [(more + ranks - rank) // ranks for rank in range(ranks)]
-    x = dict(q=drawn(heads, d), position=there, reach=reach, scale=d ** -0.5, parts=torch.empty(library.test_decode_floats(), device="cuda"),
+    x = dict(q=drawn(heads, d), position=there, kept=kept, scale=d ** -0.5, parts=torch.empty(library.test_decode_floats(), device="cuda"),
              k=[drawn(len(p) + n, kv, d) for p, n in zip(position, later)], v=[drawn(len(p) + n, kv, e) for p, n in zip(position, later)],
              running=[torch.tensor([prompt + more, prompt, len(p), more], dtype=torch.int32, device="cuda") for p in there])
     own_k, own_v = drawn(kv, d), drawn(kv, e)
     for rank in range(ranks if more >= 0 else 0):  # else the prompt's last token is running
-        call(library.test_keep_row, pointer(x["running"][rank]), ranks, rank, reach, pointer(own_k), pointer(own_v), pointer(x["k"][rank]), pointer(x["v"][rank]))
+        call(library.test_keep_row, pointer(x["running"][rank]), ranks, rank, pointer(kept[rank]), pointer(own_k), pointer(own_v), pointer(x["k"][rank]), pointer(x["v"][rank]))
     at = [torch.cat([p.long(), prompt + torch.arange(n, device="cuda") * ranks + rank]) for rank, (p, n) in enumerate(zip(position, later))]
     seen = [torch.cat([p < prompt, torch.ones(n, dtype=torch.bool, device="cuda")]) for p, n in zip(position, later)]
     return x, torch.cat(at), torch.cat(seen)
@@ -91,7 +92,7 @@ def test(library, shape):
     worst, bad = [0.0, 0.0], 0
     for length, prompt in LENGTHS:
         prompt = min(prompt, length)
-        for more, ranks, mask, reach in ((0, 1, 0, 0), (37, 1, 1, 0), (37, 1, 1, 112), (-1, 1, 1, 128), (0, 2, 0, 0), (5, 2, 1, 0), (200, 2, 0, 0)):
+        for more, ranks, mask, reach in ((0, 1, 0, 0), (37, 1, 1, 0), (37, 1, 1, 112), (-1, 1, 1, 128), (0, 2, 0, 0), (5, 2, 1, 0), (5, 2, 1, 112), (-1, 2, 1, 128), (200, 2, 0, 0)):
             if length < 2 * ranks and ranks > 1:
                 continue
             x, at, seen = case(library, shape, length, prompt, more, ranks, reach)

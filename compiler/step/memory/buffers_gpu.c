@@ -10,7 +10,8 @@
 
 enum { BF16 = 2, FP32 = 4 };
 enum { KEPT_BYTES = 32 << 20 }; /* of lists of a library's batch */
-enum { RUNNING_INTS = 4 };      /* of BurstRunning, templates/kernels/cuda_decode.cuh */
+/* Of BurstRunning, templates/kernels/cuda_decode.cuh; of what layers with one mask keep. */
+enum { RUNNING_INTS = 4, KEPT_INTS = 2 };
 
 /* ---- travelling chunks ---- */
 
@@ -59,7 +60,8 @@ static void add_inputs(MemoryMaker *m)
         {"device_label", "int32_t", sizeof(int32_t), "[tokens]", m->own, OF_TRAINING},
         {"device_label_weight", "float", sizeof(float), "[tokens]", m->own, OF_TRAINING},
         {"device_loss", "double", sizeof(double), "sum of this rank", 1, OF_TRAINING},
-        {"device_running", "int32_t", sizeof(int32_t), "a BurstRunning", RUNNING_INTS, OF_INFERENCE},
+        {"device_running", "int32_t", sizeof(int32_t), "a BurstRunning, [masks] first row and rows",
+         RUNNING_INTS + KEPT_INTS * m->program->mask_count, OF_INFERENCE},
         {"device_found", "int32_t", sizeof(int32_t), "the next token", 1, OF_INFERENCE},
         {"device_positions", "int32_t", sizeof(int32_t), "[sequence], chunk by chunk", tokens, OF_ALL},
         {"device_table", "int32_t", sizeof(int32_t), "[sequence], by position; 1 without tables",

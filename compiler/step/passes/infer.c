@@ -16,13 +16,18 @@
 
 #include <string.h>
 
-int64_t step_cache_tokens(const Step *s, int layer)
+int64_t step_cache_rows(const Step *s, int mask)
 {
     const int64_t more = s->program->infer.tokens - 1, ranks = s->choice.ranks > 0 ? s->choice.ranks : 1;
-    const int mask = layer >= 0 && layer < s->program->model.layers ? s->program->layer_mask[layer] : -1;
-    const int64_t reach = s->reach && mask >= 0 ? s->reach[mask] : 0;
-    const int64_t kept = reach > 0 && reach < s->all_tokens ? reach : s->all_tokens;
+    const int64_t kept = s->kept && mask >= 0 && mask < s->program->mask_count ? s->kept[mask]
+                                                                               : s->all_tokens;
     return kept + (more + ranks - 1) / ranks;
+}
+
+int64_t step_cache_tokens(const Step *s, int layer)
+{
+    const bool is_layer = layer >= 0 && layer < s->program->model.layers;
+    return step_cache_rows(s, is_layer ? s->program->layer_mask[layer] : -1);
 }
 
 bool step_is_recurrent(const Step *s, int layer)

@@ -156,14 +156,45 @@ static void scratch(Step *s, const StepInput *in)
 
 /* ---- all passes ---- */
 
-/* On one rank a layer keeps what its mask still shows to later tokens. Ranks' rows of it do not follow each
- * other. */
-static const int64_t *reach_of(Arena *a, const Program *p, const Choice *c)
+/* A layer keeps what its mask still shows to later tokens. */
+static const int64_t *reach_of(Arena *a, const Program *p)
 {
-    int64_t *reach = p->infer.lengths && c->ranks == 1 ? NEW_ARRAY(a, int64_t, p->mask_count) : NULL;
+    int64_t *reach = p->infer.lengths ? NEW_ARRAY(a, int64_t, p->mask_count) : NULL;
     for (int m = 0; m < p->mask_count && reach; m++)
         reach[m] = mask_reach(p, m);
     return reach;
+}
+
+/* At most so many tokens of a piece lie within `reach` positions in a row. */
+static int64_t tokens_within(const Piece *p, int64_t reach)
+{
+    const int64_t stride = p->count > 1 ? p->stride : reach + p->run, rest = reach % stride,
+                  all = p->run * (p->count > 1 ? p->count : 1);
+    const int64_t most = reach / stride * p->run + (rest < p->run ? rest : p->run);
+    return most < all ? most : all;
+}
+
+/* Of a prompt, whose last tokens by `reach` are kept, the most on any rank. */
+static int64_t kept_of(const Partition *part, int64_t reach)
+{
+    int64_t most = 0;
+    for (int r = 0; r < part->ranks; r++) {
+        int64_t tokens = 0;
+        for (int i = 0; i < part->of[r].npieces; i++)
+            tokens += tokens_within(&part->of[r].pieces[i], reach);
+        tokens = tokens < reach ? tokens : reach;
+        most = tokens > most ? tokens : most;
+    }
+    return most;
+}
+
+static void find_kept(Step *s, const Partition *part)
+{
+    const int masks = s->program->mask_count;
+    s->reach = reach_of(s->arena, s->program);
+    s->kept = s->reach ? NEW_ARRAY(s->arena, int64_t, masks) : NULL;
+    for (int m = 0; m < masks && s->reach; m++)
+        s->kept[m] = s->reach[m] ? kept_of(part, s->reach[m]) : s->all_tokens;
 }
 
 static Step *begin(Arena *a, const StepInput *in)
@@ -174,7 +205,7 @@ static Step *begin(Arena *a, const StepInput *in)
     s->choice = *c;
     s->pieces = partition_scan_pieces(in->program, in->partition);
     s->forward = in->program->infer.lengths > 0;
-    s->reach = reach_of(a, in->program, c);
+    find_kept(s, in->partition);
     /* what lasts from one prompt to the next does so after the first */
     s->sequences = s->forward ? 2 : (int)(in->program->train.batch / c->data);
     s->offload_layers = c->offload_layers ? c->offload_layers : s->offload_layers;
