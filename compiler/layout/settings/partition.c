@@ -53,6 +53,18 @@ static const char *why_not_balanced(Arena *a, const Program *p, const Choice *c)
     return NULL;
 }
 
+/* Tokens of the shortest run, of all lengths in a program that infers. */
+static int64_t least_run(Arena *a, const Program *p, const Choice *c, const Partition *of)
+{
+    int64_t least = partition_least_run(of);
+    for (int i = 0; i < p->infer.lengths; i++) {
+        const int64_t run = partition_least_run(
+            partition_shared(a, c->partition, c->block, p->infer.length[i], c->ranks, c->share));
+        least = run < least ? run : least;
+    }
+    return least;
+}
+
 /* Recurrent layers scan the pieces of a rank, runs of its tokens, in place. */
 static const char *why_not_scan(Arena *a, const Program *p, const Choice *c)
 {
@@ -73,12 +85,13 @@ static const char *why_not_scan(Arena *a, const Program *p, const Choice *c)
                             "partition %s has up to %d runs of tokens on %d ranks, and 'scan' supports at "
                             "most %d in %s programs",
                             name, most * c->ranks, c->ranks, BURST_GPU_FOLDED_PIECES, p->target->language);
-    if (partition_least_run(of) < halo)
+    const int64_t least = least_run(a, p, c, of);
+    if (least < halo)
         return arena_printf(
             a,
             "partition %s over %d ranks has a run of %lld tokens, and 'conv' of the scan needs "
             "runs of at least %d",
-            name, c->ranks, (long long)partition_least_run(of), halo);
+            name, c->ranks, (long long)least, halo);
     return NULL;
 }
 
