@@ -28,6 +28,8 @@ def prepared():
     import run_infer
     import run_weights
     part_families.larger(run_infer.run_families, run_weights)
+    cases = run_infer.run_families.CASES
+    cases["qwen3_5"] = (cases["qwen3_5"][0], cases["qwen3_5"][1] | dict(linear_num_value_heads=8))  # two tensor ranks have gates of 16 bytes each
     run_infer.run_families.SIZES["max_position_embeddings"] = 2 * part_families.SEQUENCE
     run_infer.LENGTHS, run_infer.TOKENS, run_infer.PROMPTS = LENGTHS, TOKENS, PROMPTS
     run_infer.LAYOUTS["two_ring"] = (2, run_infer.LAYOUTS["ring"][1].replace("context 4", "context 2"))
