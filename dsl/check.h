@@ -143,6 +143,8 @@ void take_fields(Checker *c, AstList settings, const Field *fields, int n, void 
                  Span at);
 /* for int, int64_t, double, bool, const Ast * (may be set in one file only) */
 TakeField take_int, take_int64, take_double, take_yes_no, take_once;
+/* One of so many words, as its number. */
+void take_word(Checker *c, const Ast *setting, const char *const *words, int n, int *to);
 const char *block_name(Checker *c, const Ast *setting); /* "x" of `device x {`; NULL after an error */
 /* Reports an unknown word with the nearest name. */
 void unknown_word(Checker *c, Span at, const char *word, const char *const *names, int n, const char *kind);

@@ -11,14 +11,6 @@ static void take_expert_ffn(Checker *c, const Ast *s, const Field *f, void *to)
                    "experts require an activation with a gate: swiglu, geglu or geglu_tanh");
 }
 
-static void take_word(Checker *c, const Ast *s, const char *const *words, int n, int *to)
-{
-    Cursor u = cursor_of(c, s);
-    const int word = cursor_choice(&u, words, n);
-    if (word >= 0 && cursor_end(&u))
-        *to = word;
-}
-
 static void take_score(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const words[] = {

@@ -519,6 +519,14 @@ void take_int(Checker *c, const Ast *setting, const Field *f, void *to)
     *(int *)to = (int)value;
 }
 
+void take_word(Checker *c, const Ast *setting, const char *const *words, int n, int *to)
+{
+    Cursor u = cursor_of(c, setting);
+    const int word = cursor_choice(&u, words, n);
+    if (word >= 0 && cursor_end(&u))
+        *to = word;
+}
+
 void take_yes_no(Checker *c, const Ast *setting, const Field *f, void *to)
 {
     static const char *const words[] = {"no", "yes"};

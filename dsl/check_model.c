@@ -120,22 +120,14 @@ static void take_norms(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const places[] = {"before", "after", "both"};
     (void)f;
-    Model *m = to;
-    Cursor u = cursor_of(c, s);
-    const int place = cursor_choice(&u, places, countof(places));
-    if (place >= 0 && cursor_end(&u))
-        m->layer.norms = place;
+    take_word(c, s, places, countof(places), &((Model *)to)->layer.norms);
 }
 
 static void take_parallel(Checker *c, const Ast *s, const Field *f, void *to)
 {
     static const char *const words[] = {"no", "yes", "two_norms"};
     (void)f;
-    Model *m = to;
-    Cursor u = cursor_of(c, s);
-    const int word = cursor_choice(&u, words, countof(words));
-    if (word >= 0 && cursor_end(&u))
-        m->layer.parallel = word;
+    take_word(c, s, words, countof(words), &((Model *)to)->layer.parallel);
 }
 
 void take_part(Checker *c, const Ast *s, const Field *f, void *to)
@@ -535,11 +527,7 @@ static void take_read(Checker *c, const Ast *s, const Field *f, void *to)
 #undef X
     };
     (void)f;
-    Model *m = to;
-    Cursor u = cursor_of(c, s);
-    const int read = cursor_choice(&u, reads, countof(reads));
-    if (read >= 0 && cursor_end(&u))
-        m->scan.read = read;
+    take_word(c, s, reads, countof(reads), &((Model *)to)->scan.read);
 }
 
 /* `4` or `4 bias` */
