@@ -9,20 +9,85 @@
 #include <math.h>
 #include <stdlib.h>
 
-Draft cost_drawn(Arena *a, const Draft *d, int batch)
+/* ---- drawn inputs ---- */
+
+/* A partition of a drawn batch, with its counted pairs. */
+typedef struct DrawnPart {
+    Arena *arena;
+    Choice choice;
+    int batch;
+    const Partition *partition;
+    PairCounts **counts;
+} DrawnPart;
+
+/* The last ones: candidates that attend alike are consecutive, and few partitions are tried in turn. */
+enum { DRAWN_PARTS = 48 };
+struct DrawnInputs {
+    Arena *arena; /* of maps; NULL: nothing is drawn yet */
+    MaskMap **maps[COST_BATCHES];
+    DrawnPart part[DRAWN_PARTS];
+    int made;
+};
+
+DrawnInputs *drawn_new(Arena *a) { return NEW(a, DrawnInputs); }
+
+void drawn_forget(DrawnInputs *i)
 {
-    const Program *p = d->program;
-    Draft drawn = *d;
+    for (int n = 0; n < DRAWN_PARTS; n++)
+        if (i->part[n].arena)
+            arena_free(i->part[n].arena);
+    if (i->arena)
+        arena_free(i->arena);
+    *i = (DrawnInputs){0};
+}
+
+static MaskMap **draw_maps(Arena *a, const Program *p, int batch)
+{
     MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
     for (int m = 0; m < p->mask_count; m++)
         maps[m] = mask_map_of_batch(a, p, m, BURST_TILE, BURST_TILE, batch);
-    drawn.partition = partition_of_batch(a, p, d->partition, maps);
-    drawn.counts = NEW_ARRAY(a, PairCounts *, p->mask_count);
+    return maps;
+}
+
+static DrawnPart draw_part(Arena *a, const Draft *d, MaskMap **maps, int batch)
+{
+    const Program *p = d->program;
+    DrawnPart x = {a, d->choice, batch, partition_of_batch(a, p, d->partition, maps),
+                   NEW_ARRAY(a, PairCounts *, p->mask_count)};
     for (int m = 0; m < p->mask_count; m++)
-        drawn.counts[m] = pair_counts(a, maps[m], drawn.partition, choice_pieces(&d->choice));
+        x.counts[m] = pair_counts(a, maps[m], x.partition, choice_pieces(&d->choice));
+    return x;
+}
+
+static const DrawnPart *shared_part(DrawnInputs *i, const Draft *d, int batch)
+{
+    for (int n = 0; n < DRAWN_PARTS; n++)
+        if (i->part[n].arena && i->part[n].batch == batch &&
+            choice_same(&i->part[n].choice, &d->choice, KEY_COUNTS))
+            return &i->part[n];
+    i->arena = i->arena ? i->arena : arena_new();
+    if (!i->maps[batch])
+        i->maps[batch] = draw_maps(i->arena, d->program, batch);
+    DrawnPart *x = &i->part[i->made++ % DRAWN_PARTS];
+    if (x->arena)
+        arena_free(x->arena);
+    *x = draw_part(arena_new(), d, i->maps[batch], batch);
+    return x;
+}
+
+Draft cost_drawn(Arena *a, const Draft *d, int batch)
+{
+    const DrawnPart own = d->drawn ? (DrawnPart){0} : draw_part(a, d, draw_maps(a, d->program, batch), batch),
+                    *x = d->drawn ? shared_part(d->drawn, d, batch) : &own;
+    Draft drawn = *d;
+    drawn.partition = x->partition;
+    drawn.counts = x->counts;
     drawn.attended = NULL;
+    drawn.loads = NULL;
     return drawn;
 }
+
+/* ---- steps ---- */
 
 static int ascending(const void *x, const void *y)
 {

@@ -151,6 +151,7 @@ Cost cost_draft(Arena *a, const Draft *d, double enough)
     step_record(a, d, enough, &p, NULL);
     Cost c = {.step = p.step,
               .at_least = p.at_least,
+              .any_weights = p.any_weights,
               .compute = parts_compute(&p),
               .flops = p.flops,
               .rows = p.rows};

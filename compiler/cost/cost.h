@@ -64,6 +64,8 @@ typedef struct CostBatches {
 typedef struct Cost {
     double step;      /* seconds, the slowest rank */
     bool at_least; /* the step takes at least as long: its simulation ended early */
+    /* as in Bound, for what is saved and offloaded; 0: not known */
+    double any_weights;
     double compute;   /* busy seconds of that rank's compute */
     /* of compute: attention, recomputation in backward other than attention, the optimizer */
     double attention, recompute, update;
@@ -94,12 +96,19 @@ bool cost_is_of_program(const Program *p);
 /* Lower bounds of a step's seconds for the draft, also with fewer saved values or more offloading.
  * any_weights: also for other values of the row `weights`. From the simulated attention, with collectives on
  * a wire of their own. */
-typedef struct Bound { double step, any_weights; } Bound;
+typedef struct Bound {
+    double step, any_weights, all;
+} Bound; /* all: with the optimizer */
 Bound cost_bound(Arena *a, const Draft *d);
 /* A weaker bound, found faster: attention waits for no transfer, and ranges need not be decided. */
 Bound cost_bound_computing(Arena *a, const Draft *d);
 CostBatches cost_batches(const Draft *d); /* over all drawn batches */
-Draft cost_drawn(Arena *a, const Draft *d, int batch); /* with the pairs and the partition of a drawn batch */
+/* With the pairs and the partition of a drawn batch, until as many others as are kept are drawn. */
+Draft cost_drawn(Arena *a, const Draft *d, int batch);
+/* Drawn batches, each drawn once for all drafts of a program that share them. */
+typedef struct DrawnInputs DrawnInputs;
+DrawnInputs *drawn_new(Arena *a);
+void drawn_forget(DrawnInputs *i); /* what was drawn; it is drawn again if it is needed */
 /* Simulates those of batch[n] that `to` lacks, then sets its n and means over the known ones. */
 void cost_add_batches(const Draft *d, const int *batch, int n, CostBatches *to);
 void cost_sum_batches(const int *batch, int n, int groups, CostBatches *of);
@@ -357,6 +366,7 @@ typedef struct StepParts {
     /* weights: time added by collectives: waits for them, and attention that they slow down */
     double step, weights;
     bool at_least; /* collectives had a wire of their own, so that `step` is a lower bound */
+    double any_weights; /* as in Cost */
     double tensor;        /* tensor ranks' communication */
     double copies; /* waits for copies to and from host memory */
     /* sent by a rank for all but attention; of these, out of its node, and out of each level */

@@ -454,15 +454,16 @@ static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ran
     return parts;
 }
 
-/* Whether a step exceeds `enough` even with a separate wire for collectives. */
-static bool surely_longer(Arena *a, const StepParts *p, const StepModel *m, double enough)
+/* With a separate wire for collectives. Other values of `weights` may save their waits and sums. */
+static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
 {
-    StepParts least = *p;
-    least.kind = NEW_ARRAY(a, LayerKind, p->kinds);
-    least.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
-    memcpy(least.kind, p->kind, sizeof *p->kind * (size_t)p->kinds);
-    stream_run(a, &least, m, false, NULL);
-    return least.step > enough;
+    StepParts p = *parts;
+    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
+    p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
+    memcpy(p.kind, parts->kind, sizeof *p.kind * (size_t)p.kinds);
+    stream_run(a, &p, m, false, NULL);
+    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
+    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE], p.step};
 }
 
 /* The computing of a few ranks is a lower bound for all, since the slowest counts. */
@@ -528,21 +529,14 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
     const StepModel m = begin_parts(a, d, p);
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
-    p->at_least = isfinite(enough) && surely_longer(a, p, &m, enough);
+    if (isfinite(enough)) {
+        const Bound alone = bound_alone(a, p, &m);
+        p->at_least = alone.all > enough;
+        p->any_weights = mixed(m.cluster) ? 0 : alone.any_weights;
+    }
     stream_run(a, p, &m, !p->at_least, record);
     p->flops = (double)program->train.batch * (p->flops + sequence_flops(&m, p));
     sum_busy(p, d->choice.ranks);
-}
-
-static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
-{
-    StepParts p = *parts;
-    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
-    p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
-    memcpy(p.kind, parts->kind, sizeof *p.kind * (size_t)p.kinds);
-    stream_run(a, &p, m, false, NULL);
-    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
-    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE]};
 }
 
 /* Whether another kind with the same device has more tokens: its operations take at least as long. */

@@ -21,17 +21,20 @@ static bool same_form(const Choice *x, const Choice *y)
            x->of_mask == y->of_mask;
 }
 
+/* Simulated to its end: others may be slower than they look, and were slower than what is compared. */
+static bool is_exact(const Candidate *x) { return search_works(x) && !x->cost.at_least; }
+
 /* Whether it is the fastest of its form, the first of equally fast ones. */
 static bool is_fastest(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
-        if (search_works(y) && same_form(&x->choice, &y->choice) &&
+        if (is_exact(y) && same_form(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
-    return search_works(x);
+    return is_exact(x);
 }
 
 /* If ranks only share heads, each attends for all tokens, whatever the partition. */
@@ -45,6 +48,8 @@ void search_add_form(Searcher *s, const Candidate *x)
 {
     Tried *t = &s->tried;
     int i = 0;
+    if (x->cost.at_least)
+        return;
     while (i < t->forms.n && !same_form(&t->forms.at[i].choice, &x->choice))
         i++;
     if (i == t->forms.n)

@@ -103,6 +103,8 @@ void search_forget(Searcher *s)
         arena_free(s->attended[i].arena);
     s->attends = 0;
     forget_loaded(s);
+    if (s->drawn)
+        drawn_forget(s->drawn);
 }
 
 /* ---- what ranks compute ---- */

@@ -57,7 +57,8 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
                .choice = *choice,
                .shape = shape_of(s->program, choice),
                .partition = part->partition,
-               .counts = part->counts};
+               .counts = part->counts,
+               .drawn = s->drawn};
     memset(t.choice.each_chunk, 0, sizeof t.choice.each_chunk); /* until they are found */
     t.choice.head_pieces = 0;
     t.units = units_make(a, t.program, &t.shape, choice->within);

@@ -59,13 +59,16 @@ static bool has_room(const Candidate *x, int setting)
  * it. */
 static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
 {
-    Near key = {.setting = setting, .last = w.last, .activations_only = s->activations_only};
+    Near key = {.setting = setting,
+                .last = w.last,
+                .activations_only = s->activations_only,
+                .counts_state = s->counts_state};
     for (int i = 0; i < SETTING_COUNT; i++)
         key.value[i] = settings[i]->escalates && i != setting ? from->value[i] : 0;
     for (int i = 0; i < s->nears.n; i++) {
         Near *n = &s->nears.at[i];
         if (n->setting == setting && n->last == w.last && n->activations_only == s->activations_only &&
-            memcmp(n->value, key.value, sizeof key.value) == 0)
+            n->counts_state == s->counts_state && memcmp(n->value, key.value, sizeof key.value) == 0)
             return n;
     }
     key.found = w.last;
@@ -299,6 +302,7 @@ typedef struct Escalated {
     int near;
     int rule; /* value in the second ladder that is tried too; 0: none */
     Candidate best;
+    bool slow; /* a variant was too large, and would not win if it fitted */
 } Escalated;
 
 static int last_saving(const Searcher *s) { return setting_recompute.second_ladder(s->program) - 1; }
@@ -306,7 +310,7 @@ static int last_saving(const Searcher *s) { return setting_recompute.second_ladd
 static Escalated escalated_from(Searcher *s, const Candidate *x, const Candidate *best)
 {
     const int value = x->value[SETTING_RECOMPUTE], last = last_saving(s);
-    return (Escalated){s, value <= last ? value : last, value > last ? value : 0, *best};
+    return (Escalated){s, value <= last ? value : last, value > last ? value : 0, *best, false};
 }
 
 static Candidate try_saving(Escalated *t, const Candidate *from, int value)
@@ -317,6 +321,7 @@ static Candidate try_saving(Escalated *t, const Candidate *from, int value)
     search_try(t->s, &x);
     if (search_works(&x) && x.cost.step < t->best.cost.step)
         t->best = x;
+    t->slow |= x.too_slow;
     return x;
 }
 
@@ -489,7 +494,7 @@ Candidate search_save_more(Searcher *s, const Candidate *best)
 
 /* ---- lower bounds of a candidate ---- */
 
-/* As search_evaluate, but asks only whether activations fit. */
+/* As search_evaluate, but asks only whether activations fit, or all values of a step. */
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     Draft t = search_begin(s, a, d, &x->choice);
@@ -499,30 +504,53 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
         return;
     const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units,
                                            step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
-    t.memory = (Memory){.total = (size_t)flow_active_peak(a, f, false),
+    t.memory = (Memory){.total = (size_t)(s->counts_state ? f->live_peak : flow_active_peak(a, f, false)),
                         .offloaded = (size_t)flow_active_peak(a, f, true)};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);
     x->why_not = x->too_large ? x->why_not : NULL;
 }
 
+/* Whether escalation, without attention's buffers, is the same for both: they have the same list of
+ * operations, and the same values of escalating settings work. */
+static bool need_alike(const Searcher *s, const Candidate *x, const Candidate *y)
+{
+    const Choice *a = &x->choice, *b = &y->choice;
+    bool same = choice_same(a, b, KEY_STEP) && a->ranks == b->ranks && a->shares == b->shares &&
+                choice_heads(a) == choice_heads(b) && (choice_pieces(a) > 1) == (choice_pieces(b) > 1) &&
+                choice_exchanges(a) == choice_exchanges(b);
+    for (int back = 0; back < 2 && same; back++)
+        same = choice_by_heads(a, back) == choice_by_heads(b, back) &&
+               choice_moves_queries(a, back) == choice_moves_queries(b, back);
+    return same && search_parted((Searcher *)s, a)->partition->max_tokens ==
+                       search_parted((Searcher *)s, b)->partition->max_tokens;
+}
+
+static bool points_hold(const Searcher *s, const Points *p, const Candidate *x, bool state)
+{
+    return p->state == state &&
+           (state ? need_alike(s, &p->of, x) : choice_same(&p->of.choice, &x->choice, KEY_ACTIVATIONS));
+}
+
 /* Candidates with equal activation memory differ only in other memory. Without that memory, the settings
- * that fit are points, and no such candidate needs less than all of them. */
-static Points points_of(Searcher *s, const Candidate *x)
+ * that fit are points, and no such candidate needs less than all of them. state: with the memory of
+ * parameters, gradients and moments, which differs between values of `weights`. */
+static Points points_of(Searcher *s, const Candidate *x, bool state)
 {
     for (int i = 0; i < s->points.n; i++)
-        if (choice_same(&s->points.at[i].of.choice, &x->choice, KEY_ACTIVATIONS))
+        if (points_hold(s, &s->points.at[i], x, state))
             return s->points.at[i];
     const Candidates all = s->all;
     const Tried tried = s->tried;
     s->all = (Candidates){0};
     s->tried = (Tried){0};
     s->activations_only = true;
+    s->counts_state = state;
     search_escalate(s, *x);
-    const Points p = {*x, s->all};
+    const Points p = {*x, s->all, state};
     s->all = all;
     s->tried = tried;
-    s->activations_only = false;
+    s->activations_only = s->counts_state = false;
     *vec_push(s->arena, &s->points) = p;
     return p;
 }
@@ -563,12 +591,27 @@ static double least_seconds(Searcher *s, const Choice *c)
     return least;
 }
 
+/* For its own value of `weights`. */
+static double own_seconds(Searcher *s, const Choice *c)
+{
+    Arena *a = arena_new();
+    Draft t = search_begin(s, a, diags_new(a), c);
+    double least = 0;
+    if (t.attention.n) {
+        search_add_ranges(s, a, &t);
+        t.attended = search_attended(s, &t);
+        least = cost_bound(a, &t).step;
+    }
+    arena_free(a);
+    return least;
+}
+
 double search_least(Searcher *s, const Candidate *x)
 {
     const double first = least_seconds(s, &x->choice);
     if (first > search_to_win(s, &x->choice))
         return first;
-    const Points p = points_of(s, x);
+    const Points p = points_of(s, x, false);
     double least = search_works(&p.evaluated.at[0]) ? first : INFINITY;
     for (int i = 1; i < p.evaluated.n && least > search_to_win(s, &x->choice); i++) {
         Candidate y = *x;
@@ -576,6 +619,75 @@ double search_least(Searcher *s, const Candidate *x)
             least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
     }
     return isfinite(least) ? fmax(first, least) : first;
+}
+
+/* A lower bound for what the candidate takes with at least the point's memory saved. */
+static double least_at(Searcher *s, const Candidate *x, const Candidate *point)
+{
+    Candidate y = search_untried(x);
+    return take_point(s, &y, point) ? own_seconds(s, &y.choice) : 0;
+}
+
+/* The setting that advances from a point until attention's buffers fit too: what is saved, which has the
+ * finest steps, or the last one that the point advanced. */
+static int advanced_last(const Candidate *point)
+{
+    int last = SETTING_RECOMPUTE;
+    for (int i = 0; i < SETTING_COUNT && !point->value[SETTING_RECOMPUTE]; i++)
+        last = settings[i]->escalates && point->value[i] ? i : last;
+    return last;
+}
+
+/* Returns false if a setting does not have the point's value here. */
+static bool take_values(const Searcher *s, Candidate *x, const Candidate *point)
+{
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (settings[i]->escalates && !search_take(s, x, i, point->value[i]))
+            return false;
+    return !choice_why_not(s->arena, s->program, &x->choice);
+}
+
+/* Tries the first values from the point on, of one setting, that fit. Returns false if none does. */
+static bool advance_from(Searcher *s, const Candidate *first, const Candidate *point)
+{
+    Candidate from = search_untried(first);
+    const int setting = advanced_last(point), value = point->value[setting],
+              other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+    if (!take_values(s, &from, point))
+        return false;
+    if (value == 0) {
+        search_try(s, &from);
+        *vec_push(s->arena, &s->all) = from;
+        return search_works(&from) || from.too_slow;
+    }
+    from.value[setting] = 0;
+    const Way w = {
+        value,
+        (value < other || !other ? way_from(s, &from, setting) : second_ladder(s, &from, setting)).last};
+    Near *near = near_of(s, &from, setting, w);
+    near->found = near->found == w.last ? w.first : near->found;
+    const Candidate x = least_memory(s, &from, setting, w);
+    if (x.evaluated)
+        *vec_push(s->arena, &s->all) = x;
+    return search_works(&x) || x.too_slow;
+}
+
+/* Escalation alone takes as long for each value of the other settings; what fits without attention's buffers
+ * is known for all with the same list of operations, and most of that is too slow by its lower bound. */
+bool search_escalate_from_points(Searcher *s, const Candidate *x)
+{
+    const Points p = points_of(s, x, true);
+    bool any = false, all = true;
+    for (int i = 0; i < p.evaluated.n && all; i++) {
+        const Candidate *point = &p.evaluated.at[i];
+        if (!search_works(point))
+            continue;
+        any = true;
+        if (least_at(s, x, point) <= search_to_win(s, &x->choice))
+            all = advance_from(s, x, point);
+    }
+    s->might_fit |= any;
+    return any && all;
 }
 
 /* ---- less strain ---- */
@@ -652,6 +764,16 @@ double search_least_alike(Searcher *s, const Candidate *x)
     if (setting_recompute.second_ladder(s->program))
         setting_recompute.take(s->program, &c, 0);
     return least_seconds(s, &c);
+}
+
+Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow)
+{
+    Candidate none = search_untried(x);
+    none.cost.step = INFINITY;
+    Escalated t = escalated_from(s, x, &none);
+    try_savings(&t, x);
+    *slow = t.slow;
+    return t.best;
 }
 
 Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best)

@@ -20,6 +20,7 @@ typedef struct Candidate {
     bool large_with_any;   /* too large with any schedule */
     bool less_evaluated;       /* a candidate that needs less was tried */
     bool too_slow;         /* it is too large, and would not win if it fitted */
+    bool alike;            /* tried with another's escalated settings alone */
     /* index among the open candidates; index of the first that differs only in weights */
     int order, equal_but_weights;
     double least;          /* of that first one: lower bound in seconds for every value of weights */
@@ -30,7 +31,11 @@ typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 typedef Vec(Parted) AllParted;
 /* Counts shared by searches of one sequence and its masks, in their arena. {0}: nothing is counted yet. */
-typedef struct Counted { MaskMap **maps; AllParted parted; } Counted;
+typedef struct Counted {
+    MaskMap **maps;
+    AllParted parted;
+    DrawnInputs *drawn;
+} Counted;
 /* Whether attention's transfers carry ranges, and its launches, cached by all that they depend on. */
 typedef struct Ranged {
     Choice choice;
@@ -47,11 +52,12 @@ enum { ATTENDED = 2 }; /* the last ones; candidates with the same attention are 
 typedef struct Points {
     Candidate of;
     Candidates evaluated;
+    bool state; /* with parameters, gradients and moments */
 } Points;
 /* Where a setting's ladder up to `last` ended, with these values of the other escalating settings. */
 typedef struct Near {
     int setting, last, value[SETTING_COUNT], found;
-    bool activations_only;
+    bool activations_only, counts_state;
 } Near;
 /* For a schedule in given sizes, each direction: whether every attention has the rank's own queries, or its
  * own keys. STATIONARY_NONE: neither, or a pair of chunks is not computed exactly once. */
@@ -110,6 +116,7 @@ typedef struct Searcher {
     double other;
     MaskMap **maps;
     AllParted parted;
+    DrawnInputs *drawn; /* NULL: each candidate draws its own */
     Vec(StepFigures) figures;
     Vec(Ranged) ranged;
     Vec(Choice) proved; /* choices whose attention is proved */
@@ -129,6 +136,8 @@ typedef struct Searcher {
     ScheduleKind kind; /* the schedules being tried */
     const Candidate *like; /* schedules with levels are tried as variants of it; NULL: in all combinations */
     unsigned varies;       /* bits of settings in which those may differ from it */
+    bool like_in_form; /* each schedule in each partition is to be compared, however slow by its plan */
+    bool alike; /* with the escalated settings of `like` */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
     bool thorough; /* but memory is packed as tightly as the winner's */
@@ -141,6 +150,7 @@ typedef struct Searcher {
     Vec(Near) nears;
     bool advises; /* if nothing fits, settings that would fit are searched and reported */
     bool activations_only; /* candidates are judged by search_evaluate_activations */
+    bool counts_state; /* and by parameters, gradients and moments too */
     unsigned closed; /* bits of settings that do not escalate, since they exclude values of others */
     int group; /* nothing fits: group size with which `full(n)` fits; 0: none */
     bool single; /* the layout leaves nothing open but escalated settings */
@@ -199,6 +209,8 @@ Candidate search_escalate_otherwise(Searcher *s, const Candidate *from);
 /* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the faster
  * of `best` and this one with as much saved as fits. */
 double search_least_alike(Searcher *s, const Candidate *x);
+/* With as much saved as fits, and its other settings as they are. *slow: it would not win if it fitted. */
+Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow);
 Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best);
 /* With as much saved as fits where memory is packed as tightly as can be; a copy if that is no more. */
 Candidate search_save_more(Searcher *s, const Candidate *best);
@@ -206,6 +218,9 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Lower bound in seconds for a candidate with the first values of escalating settings, for any escalation it
  * needs and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
+/* Escalates from what fits without attention's buffers, where that may win. Returns false if it ends
+ * without a candidate that fits: then all values are to be tried. */
+bool search_escalate_from_points(Searcher *s, const Candidate *x);
 /* Adds it to the rivals. */
 void search_add_rival(Searcher *s, const Candidate *x);
 void search_drop_rival(Searcher *s, const Candidate *x); /* the last one, if it is this one */

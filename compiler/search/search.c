@@ -31,7 +31,8 @@ static Speeds *speeds_of(Searcher *s)
 
 /* ---- candidates: all combinations of the values that settings (layout/) try ---- */
 
-enum { DATA = 0, MOST_LEVELS = 64 }; /* MOST_LEVELS: ranks up to which all schedules with levels are tried */
+/* MOST_LEVELS: ranks up to which all schedules with levels are tried; MOST_DRAWN: if batches are drawn */
+enum { DATA = 0, MOST_LEVELS = 64, MOST_DRAWN = 16 };
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
@@ -90,7 +91,8 @@ static bool is_of_kind(const Searcher *s, const Candidate *x, int setting)
  * is fixed, the partition must differ. */
 static bool is_tried(const Searcher *s, int setting, int value)
 {
-    const bool others = s->like && setting == SETTING_PARTITION && !(s->varies & (1u << SETTING_SCHEDULE));
+    const bool others = s->like && !s->like_in_form && setting == SETTING_PARTITION &&
+                        !(s->varies & (1u << SETTING_SCHEDULE));
     if (others)
         return s->like->value[setting] != value;
     return !s->like || (s->varies & (1u << setting)) || s->like->value[setting] == value;
@@ -156,6 +158,9 @@ static double fastest_alike(const Searcher *s)
 }
 
 static const double tie = SEARCH_TIE;
+/* Plans up to this factor slower than the fastest are compared over drawn batches. */
+#define MOST_COMPARED 1.5
+#define MOST_SPREAD 1.15
 
 /* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
  * win. */
@@ -168,8 +173,9 @@ static bool may_layers_differ(const Searcher *s)
  * differ by less. What is slower as a plan for all batches may be faster over drawn ones. */
 double search_to_win(Searcher *s, const Choice *c)
 {
+    const bool forms = mask_draws(s->program) && (s->like_in_form || !s->cuts);
     const double fastest = search_fastest(s),
-                 most = mask_draws(s->program) ? fmin(search_to_be_compared(s, c), 1.5 * fastest) : fastest;
+                 most = forms ? fmin(search_to_be_compared(s, c), MOST_COMPARED * fastest) : fastest;
     return may_layers_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
 }
 
@@ -432,6 +438,49 @@ static bool refused_since(const Searcher *s, int from)
     return refused;
 }
 
+/* x with the escalated settings of `like`. */
+static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
+{
+    Candidate y = search_untried(x);
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        if (settings[setting]->escalates)
+            y.value[setting] = like->value[setting];
+    choice_copy(&y.choice, &like->choice, KEY_ESCALATION);
+    return y;
+}
+
+/* Tries it with the escalated settings of the layout that it is a variant of, and as much saved as fits.
+ * Returns false if that does not fit, or does not work. */
+static bool try_alike(Searcher *s, const Candidate *x)
+{
+    if (x->why_not)
+        return false;
+    const Candidate y = with_escalation_of(x, s->like);
+    bool slow;
+    Candidate found = search_save_alike(s, &y, &slow);
+    found.alike = true;
+    if (search_works(&found))
+        *vec_push(s->arena, &s->all) = found;
+    return slow || search_works(&found);
+}
+
+/* The value of weights that needs the least memory. */
+static bool shards_most(const Candidate *x)
+{
+    return x->choice.sharding == SHARDING_ZERO3 && !x->choice.within;
+}
+
+/* Of what was tried since: a lower bound for other values of weights, which need more memory, so that no more
+ * can be saved. */
+static double least_since(const Searcher *s, int from)
+{
+    double least = INFINITY;
+    for (int i = from; i < s->all.n; i++)
+        if (search_works(&s->all.at[i]))
+            least = fmin(least, s->all.at[i].cost.any_weights);
+    return least;
+}
+
 /* Skips a candidate if none with so many groups fits, or if no value of weights can win. */
 static void try_open(Searcher *s, Candidate *x)
 {
@@ -454,8 +503,12 @@ static void try_open(Searcher *s, Candidate *x)
         return;
     }
     const int from = s->all.n;
-    search_escalate(s, *x);
-    s->hopeless = !s->might_fit;
+    if (!(s->alike && try_alike(s, x)) && !(compares && search_escalate_from_points(s, x)))
+        search_escalate(s, *x);
+    s->cut += compares && s->all.n == from;
+    if (compares && x == first && shards_most(x))
+        x->least = fmax(x->least, least_since(s, from));
+    s->hopeless = !s->alike && !s->might_fit;
     if (compares && x == first && refused_since(s, from))
         search_drop_rival(s, x);
 }
@@ -490,13 +543,14 @@ static int ranks_of(const Searcher *s, const Candidate *data)
     return s->program->cluster.world / program_tensor(s->program) / data->choice.data;
 }
 
-/* On few ranks all schedules are tried. With several masks, and with drawn batches, little can be pruned, and
- * on many ranks each takes long to simulate. */
+/* On few ranks all schedules are tried. With several masks little can be pruned, on many ranks each takes
+ * long to simulate, and with drawn batches twice. */
 static bool tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
-    const int ranks = ranks_of(s, data);
-    return kind == SCHEDULES_SIMPLE || (may_have_levels(s) && s->program->mask_count == 1 &&
-                                        !mask_draws(s->program) && ranks >= 4 && ranks <= MOST_LEVELS);
+    const int ranks = ranks_of(s, data),
+              most = kind == SCHEDULES_LEVELS && mask_draws(s->program) ? MOST_DRAWN : MOST_LEVELS;
+    return kind == SCHEDULES_SIMPLE ||
+           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= most);
 }
 
 /* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before
@@ -637,17 +691,6 @@ static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
     return true;
 }
 
-/* x with the escalated settings of `like`. */
-static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
-{
-    Candidate y = search_untried(x);
-    for (int setting = 0; setting < SETTING_COUNT; setting++)
-        if (settings[setting]->escalates)
-            y.value[setting] = like->value[setting];
-    choice_copy(&y.choice, &like->choice, KEY_ESCALATION);
-    return y;
-}
-
 static bool has_escalated(const Candidate *x)
 {
     bool any = x->choice.offload_values || x->choice.optimizer;
@@ -714,6 +757,68 @@ static void try_escalations(Searcher *s)
     s->single = single, s->many = many, s->cuts = cuts;
 }
 
+/* ---- drawn batches ---- */
+
+/* Tries candidates of some kinds that differ from a layout in some settings. */
+static void try_in_forms(Searcher *s, const Candidate *like, unsigned varies, bool alike)
+{
+    const Candidate copy = *like;
+    static const ScheduleKind kinds[] = {SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS};
+    const int from = s->all.n;
+    Candidate data = {0};
+    s->rivals.n = 0;
+    search_take(s, &data, DATA, like->value[DATA]);
+    s->like = &copy;
+    s->like_in_form = true;
+    s->alike = alike;
+    s->varies = varies;
+    for (int i = 0; i < countof(kinds); i++) {
+        s->kind = kinds[i];
+        if (tries_kind(s, &data, kinds[i]) && !(alike && kinds[i] == SCHEDULES_LEVELS))
+            try_kind(s, &data);
+    }
+    s->like = NULL;
+    s->like_in_form = s->alike = false;
+    s->kind = SCHEDULES_SIMPLE;
+    set_in_order(s, from);
+}
+
+/* The settings of how ranks attend. */
+static const unsigned of_attending = 1u << SETTING_SCHEDULE | 1u << SETTING_CONTEXT | 1u << SETTING_HEADS |
+                                     1u << SETTING_PLACEMENT | 1u << SETTING_TRAVEL | 1u << SETTING_PARTITION;
+
+/* Drawn batches are compared between the fastest plans of several schedules and partitions, while the search
+ * so far kept to what is fastest by its plan: tries every schedule and partition, with the other settings of
+ * the fastest layout of so many groups. The slowest of few groups waits less, by up to MOST_SPREAD. */
+static void try_forms(Searcher *s)
+{
+    for (int i = 0; i < s->data.n && best_of(s); i++) {
+        const Candidate *of = fastest_of(s, s->data.at[i].choice.data);
+        if (of && search_works(of) && of->cost.step < MOST_SPREAD * search_fastest(s))
+            try_in_forms(s, of, of_attending, true);
+    }
+}
+
+/* All settings of the best form but schedule, sizes and partition. */
+static void try_within_form(Searcher *s, const Candidate *best)
+{
+    try_in_forms(s, best, ~of_attending | 1u << SETTING_PLACEMENT | 1u << SETTING_TRAVEL, false);
+}
+
+static Candidate *best_on_batches(Searcher *s)
+{
+    if (s->single || !mask_draws(s->program) || (s->cuts && fastest_here(s) > s->other))
+        return NULL;
+    if (s->cuts)
+        try_forms(s);
+    Candidate *best = search_best_on_batches(s);
+    if (best && s->cuts && best->alike) {
+        try_within_form(s, best);
+        best = search_best_on_batches(s);
+    }
+    return best;
+}
+
 /* A single candidate is kept as evaluated, and its errors are the user's: those of its last form. */
 static Candidate *find_best(Searcher *s)
 {
@@ -726,7 +831,7 @@ static Candidate *find_best(Searcher *s)
     try_sharing(s);
     try_layers(s);
     try_escalations(s);
-    Candidate *best = search_best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
+    Candidate *best = best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
     best = best ? best : best_of(s);
     while (best && !best->plan) { /* the next one, if what was judged in haste does not work after all */
         const CostBatches batches = best->cost.batches;
@@ -773,9 +878,10 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
                   .other = other,
                   .advises = advises,
                   .maps = counted->maps ? counted->maps : search_maps(a, p),
-                  .parted = counted->parted};
+                  .parted = counted->parted,
+                  .drawn = counted->drawn ? counted->drawn : drawn_new(a)};
     Candidate *best = find_best(&s);
-    *counted = (Counted){s.maps, s.parted};
+    *counted = (Counted){s.maps, s.parted, s.drawn};
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
         diag_error(d, p->sequence_span, "no layout takes less than %s", time_text(a, other, 3));
@@ -791,7 +897,7 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
-    if (!f.cost.batches.n)
+    if (!f.cost.batches.n && f.cost.step <= other)
         f.cost.batches = cost_batches(plan_draft(best->plan));
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(&s, i);

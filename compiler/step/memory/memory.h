@@ -169,6 +169,7 @@ typedef struct Draft {
     const struct StepParts *attended;
     /* its attention's work and traffic, found when its ranges were chosen (cost.h); NULL: not found */
     const struct AttentionLoads *loads;
+    struct DrawnInputs *drawn; /* shared with others (cost.h); NULL: its own */
 } Draft;
 /* Memory of a process that the prediction leaves out; NULL: none. */
 const char *memory_uncounted(const Program *p);
