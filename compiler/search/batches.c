@@ -37,11 +37,13 @@ static bool is_fastest(const Searcher *s, int n)
     return is_exact(x);
 }
 
-/* If ranks only share heads, each attends for all tokens, whatever the partition. */
+/* If ranks only share heads, each attends for all tokens, whatever the partition. Schedules that share heads
+ * too are compared apart from those that do not: a plan says little about which of them is faster. */
 static bool same_partition(const Choice *x, const Choice *y)
 {
     const bool heads = choice_rows(x, false) == 1;
-    return heads == (choice_rows(y, false) == 1) && (heads || x->partition == y->partition);
+    return heads == (choice_rows(y, false) == 1) && choice_exchanges(x) == choice_exchanges(y) &&
+           (heads || x->partition == y->partition);
 }
 
 void search_add_form(Searcher *s, const Candidate *x)

@@ -449,6 +449,26 @@ static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
     return y;
 }
 
+/* Whether two candidates differ at most in escalated settings. */
+static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        if (!settings[setting]->escalates && x->value[setting] != y->value[setting])
+            return false;
+    return true;
+}
+
+/* Whether it was tried and simulated to its end. */
+static bool is_known(const Searcher *s, const Candidate *x)
+{
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *y = &s->all.at[i];
+        if (search_works(y) && !y->cost.at_least && same_but_for_escalation(x, y))
+            return true;
+    }
+    return false;
+}
+
 /* Tries it with the escalated settings of the layout that it is a variant of, and as much saved as fits.
  * Returns false if that does not fit, or does not work. */
 static bool try_alike(Searcher *s, const Candidate *x)
@@ -503,6 +523,8 @@ static void try_open(Searcher *s, Candidate *x)
         return;
     }
     const int from = s->all.n;
+    if (s->alike && is_known(s, x))
+        return;
     if (!(s->alike && try_alike(s, x)) && !(compares && search_escalate_from_points(s, x)))
         search_escalate(s, *x);
     s->cut += compares && s->all.n == from;
@@ -680,15 +702,6 @@ static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const 
     const Candidate x = otherwise(s, best);
     if (x.cost.step < best->cost.step * (1 - tie))
         *vec_push(s->arena, &s->all) = x;
-}
-
-/* Whether two candidates differ at most in escalated settings. */
-static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
-{
-    for (int setting = 0; setting < SETTING_COUNT; setting++)
-        if (!settings[setting]->escalates && x->value[setting] != y->value[setting])
-            return false;
-    return true;
 }
 
 static bool has_escalated(const Candidate *x)

@@ -119,8 +119,7 @@ static void pairs_are_counted_once(void **state)
         double counting;
     } cases[] = {
         {{4, 8, "1Mi", "bigbird(64, 1, 3, 16)", "data 1;", "", false}, 70, 4e9},
-        /* usp and its like among them */
-        {{4, 8, "1Mi", "document", "data 1;", "", true}, 180, 1.1e9},
+        {{4, 8, "1Mi", "document", "data 1;", "", true}, 90, 1.1e9},
         {{4, 8, "1Mi", "strided(128, 128)", "data 1;", "", false}, 70, 1.2e8},
     };
     for (int i = 0; i < countof(cases); i++) {
