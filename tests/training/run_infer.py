@@ -41,7 +41,7 @@ SEVERAL = [name for name in LAYOUTS if name != "one"]
 # without qwen3_5_moe, of whose logits transformers' fp32 differs by 1e-5 from float64 too
 NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3", "glm4", "gemma2", "gemma3", "stablelm_bias", "starcoder2",
          "cohere2", "phi2", "pythia", "deepseek_v2", "minicpm3", "granite", "smollm3", "qwen3_moe", "mixtral", "granite_code",
-         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "granite4_h_moe", "gpt_oss")
+         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense")
 LEAST_RECURRENT = 32  # tokens of a recurrent model's shortest length: pieces of four ranks have the rows of a convolution
 TURNS = 4  # runs until every family was tested
 
