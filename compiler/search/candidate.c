@@ -119,7 +119,8 @@ static Cost cost_of(Searcher *s, Arena *a, const Draft *of)
     Draft t = *of;
     t.attended = a != s->arena ? search_attended(s, of) : NULL;
     const double most = mask_draws(s->program) ? search_to_win(s, &of->choice) : search_fastest(s);
-    return cost_draft(a, &t, lost * most);
+    /* over drawn batches the winner may be slower by its plan than others */
+    return cost_draft(a, &t, a == s->arena ? INFINITY : lost * most);
 }
 
 /* A schedule may deadlock after pruning: a stream runs its transfers in order, and one may wait for another

@@ -787,7 +787,8 @@ static void try_in_forms(Searcher *s, const Candidate *like, unsigned varies, bo
     s->varies = varies;
     for (int i = 0; i < countof(kinds); i++) {
         s->kind = kinds[i];
-        if (tries_kind(s, &data, kinds[i]) && !(alike && kinds[i] == SCHEDULES_LEVELS))
+        if (tries_kind(s, &data, kinds[i]) &&
+            (!alike || kinds[i] != SCHEDULES_LEVELS || s->program->cluster.world <= MOST_DRAWN))
             try_kind(s, &data);
     }
     s->like = NULL;
