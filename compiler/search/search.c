@@ -32,7 +32,7 @@ static Speeds *speeds_of(Searcher *s)
 /* ---- candidates: all combinations of the values that settings (layout/) try ---- */
 
 /* MOST_LEVELS: ranks up to which all schedules with levels are tried; MOST_DRAWN: if batches are drawn */
-enum { DATA = 0, MOST_LEVELS = 64, MOST_DRAWN = 16 };
+enum { DATA = 0, MOST_LEVELS = 64, MOST_DRAWN = 8 };
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
