@@ -94,18 +94,17 @@ static const char *time_of_mask(const Page *g, const Program *all, int mask)
     const Draft *chosen = plan_draft(g->found->plan);
     if (chosen->choice.of_mask && mask >= chosen->program->mask_count)
         return "";
-    Program one = *all;
-    int *masks = NEW_ARRAY(g->arena, int, one.model.layers);
-    for (int l = 0; l < one.model.layers; l++)
-        masks[l] = mask;
-    one.layer_mask = masks;
-    const Draft d = draft_make(g->arena, g->diags, &one, &chosen->choice);
-    const StepParts parts = cost_attended(g->arena, &d);
-    const AttentionTime *t = parts.kind[mask].time;
+    Program alone = *all; /* the mask of all layers */
+    alone.masks = &all->masks[mask];
+    alone.mask_count = 1;
+    alone.layer_mask = NEW_ARRAY(g->arena, int, alone.model.layers);
+    const Choice choice = choice_of_mask(&chosen->choice, mask);
+    const Draft d = draft_make(g->arena, g->diags, &alone, &choice);
+    const AttentionTime *t = cost_attended(g->arena, &d).kind->time;
     const char *forward = time_text(g->arena, t[ATTEND_FORWARD].seconds, 3);
     return arena_printf(g->arena, "<br>a layer in the chosen layout: forward %s%s%s", forward,
-                        one.infer.lengths ? "" : ", backward ",
-                        one.infer.lengths ? "" : time_text(g->arena, t[ATTEND_BACKWARD].seconds, 3));
+                        alone.infer.lengths ? "" : ", backward ",
+                        alone.infer.lengths ? "" : time_text(g->arena, t[ATTEND_BACKWARD].seconds, 3));
 }
 
 static void add_masks(const Page *g)
