@@ -335,7 +335,7 @@ enum { VOCAB = 5, WIDE = 4, LAYERS = 3, NAMES = 2 + 2 * LAYERS + 1 };
 
 static const BurstTensor embedding[] = {{"model.embed_tokens.weight", VOCAB, WIDE, 0, 0.5f}};
 static const BurstTensor layer[] = {{"input_layernorm.weight", 1, WIDE, 0, 0},
-                                    {"mlp.up_proj.weight", 7, WIDE, WIDE, 0.5f}};
+                                    {"self_attn.o_proj.weight", 7, WIDE, WIDE, 0.5f}};
 static const BurstTensor head[] = {{"model.norm.weight", 1, WIDE, 0, 0},
                                    {"lm_head.weight", VOCAB, WIDE, WIDE, 0.5f}};
 static int causal_tile(const BurstSide *q, const BurstSide *k)
@@ -735,15 +735,17 @@ static void folders_that_do_not_fit(void **unused)
         {"sed -i 's/00001-of-00003.safetensors/00001/' *.index.json", 1,
          "whose name does not end in .safetensors"},
         {"sed -i '0,/00001-of/s/00001-of/00002-of/' *.index.json", 1, "which does not have it"},
-        {"sed -i '/layers.1.mlp/d' *.index.json", 1,
-         "model.layers.1.mlp.up_proj.weight in model-00002-of-00003.safetensors is missing from the index"},
+        {"sed -i '/layers.1.self_attn/d' *.index.json", 1,
+         "model.layers.1.self_attn.o_proj.weight in model-00002-of-00003.safetensors is missing from the "
+         "index"},
         {"sed -i 's/lm_head.weight/lm_tail.weight/' *", 2,
          "tensor lm_head.weight is missing; tensor lm_tail.weight is not part of the model"},
-        {"sed -i 's/model.layers.1.mlp/model.layers.9.mlp/' *", 2,
-         "tensor model.layers.1.mlp.up_proj.weight is missing"},
+        {"sed -i 's/model.layers.1.self_attn/model.layers.9.self_attn/' *", 2,
+         "tensor model.layers.1.self_attn.o_proj.weight is missing"},
         {"rm model-00002*", 1, "cannot read 'out/model-00002-of-00003.safetensors'"},
         {"truncate -s -1 model-00002*", 1, "'out/model-00002-of-00003.safetensors' is truncated"},
-        {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2, "mlp.up_proj.weight is [4, 7], expected [7, 4]"},
+        {"sed -i 's/\\[7,4\\]/[4,7]/' *.safetensors", 2,
+         "self_attn.o_proj.weight is [4, 7], expected [7, 4]"},
         {"sed -i 's/:\\[4\\],/:[2,2],/; s/      *$//' model-00002*", 1, ""},
         {"sed -i 's/F32/I32/' model-00003*", 2, "is I32, expected F32, BF16 or F16"},
     };
