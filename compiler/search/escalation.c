@@ -672,9 +672,17 @@ static bool advance_from(Searcher *s, const Candidate *first, const Candidate *p
     return search_works(&x) || x.too_slow;
 }
 
+static bool is_unescalated(const Candidate *point)
+{
+    bool first = true;
+    for (int i = 0; i < SETTING_COUNT; i++)
+        first &= !settings[i]->escalates || point->value[i] == 0;
+    return first;
+}
+
 /* Escalation alone takes as long for each value of the other settings; what fits without attention's buffers
  * is known for all with the same list of operations, and most of that is too slow by its lower bound. */
-bool search_escalate_from_points(Searcher *s, const Candidate *x)
+bool search_escalate_from_points(Searcher *s, const Candidate *x, double *least)
 {
     const Points p = points_of(s, x, true);
     bool any = false, all = true;
@@ -683,8 +691,11 @@ bool search_escalate_from_points(Searcher *s, const Candidate *x)
         if (!search_works(point))
             continue;
         any = true;
-        if (least_at(s, x, point) <= search_to_win(s, &x->choice))
+        const double bound = least_at(s, x, point);
+        if (bound <= search_to_win(s, &x->choice) || (!mask_draws(s->program) && is_unescalated(point)))
             all = advance_from(s, x, point);
+        else
+            *least = fmin(*least, bound);
     }
     s->might_fit |= any;
     return any && all;

@@ -491,14 +491,14 @@ static bool shards_most(const Candidate *x)
 }
 
 /* Of what was tried since: a lower bound for other values of weights, which need more memory, so that no more
- * can be saved. */
+ * can be saved; 0: nothing works. */
 static double least_since(const Searcher *s, int from)
 {
     double least = INFINITY;
     for (int i = from; i < s->all.n; i++)
         if (search_works(&s->all.at[i]))
             least = fmin(least, s->all.at[i].cost.any_weights);
-    return least;
+    return isfinite(least) ? least : 0;
 }
 
 /* Skips a candidate if none with so many groups fits, or if no value of weights can win. */
@@ -525,9 +525,11 @@ static void try_open(Searcher *s, Candidate *x)
     const int from = s->all.n;
     if (s->alike && is_known(s, x))
         return;
-    if (!(s->alike && try_alike(s, x)) && !(compares && search_escalate_from_points(s, x)))
+    double least = INFINITY;
+    if (!(s->alike && try_alike(s, x)) && !(compares && search_escalate_from_points(s, x, &least)))
         search_escalate(s, *x);
-    s->cut += compares && s->all.n == from;
+    if (compares && s->all.n == from && isfinite(least))
+        note_cut(s, x, least);
     if (compares && x == first && shards_most(x))
         x->least = fmax(x->least, least_since(s, from));
     s->hopeless = !s->alike && !s->might_fit;
