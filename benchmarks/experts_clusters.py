@@ -3,7 +3,7 @@
 
     experts_clusters.py BURSTC [--only WORD] [--seconds N]
 
-Models are those of tests/driver/published.json, imported. Nodes have 8 GPUs, NVLink, a card of 400 Gb/s a GPU and 2 TB of host memory; below 8
+Models are imported from tests/driver/published.json. Nodes have 8 GPUs, NVLink, a card of 400 Gb/s a GPU and 2 TB of host memory; below 8
 GPUs a part of one node. For each length sizes are tried from 1 GPU on, ring within a node and usp beyond, zigzag, zero3, gradients in bf16,
 everything else chosen by burstc: without offloading, and where that does not fit with activations, the optimizer or both in the host's
 memory, of which the fastest counts. A row for the smallest size that fits, and one for twice as many GPUs. `gathered`: two layers' weights

@@ -1,10 +1,10 @@
 /* cost/choose_saved.c: chooses what layers save if not everything fits: most time saved per byte first.
  *
  * Starting at `full`, each stage adds the outputs of one forward operation to what a layer saves: among
- * those that `none` saves, the ones with the most recomputation seconds per byte. Where no operation's save
- * any seconds, a stage has those of two, of which one reads the other's. The byte budget goes to whole stages
- * in all layers; what is left goes to the next stage in the last layers, whose values live from forward to
- * the peak anyway, since their backward begins there.
+ * those that `none` saves, the ones with the most recomputation seconds per byte. Where no operation's
+ * outputs save any seconds, a stage has the outputs of two operations, one of which reads the other's. The
+ * byte budget goes to whole stages in all layers; what is left goes to the next stage in the last layers,
+ * whose values live from forward to the peak anyway, since their backward begins there.
  *
  * Where layers are of several kinds, times and bytes of an output are those of all layers that have it. */
 #include "cost/cost.h"

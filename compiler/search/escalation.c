@@ -511,8 +511,8 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = x->too_large ? x->why_not : NULL;
 }
 
-/* Whether escalation, without attention's buffers, is the same for both: they have the same list of
- * operations, and the same values of escalating settings work. */
+/* Returns whether both escalate alike apart from attention's buffers: they have the same list of operations,
+ * and the same values of escalating settings work. */
 static bool need_alike(const Searcher *s, const Candidate *x, const Candidate *y)
 {
     const Choice *a = &x->choice, *b = &y->choice;

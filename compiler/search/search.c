@@ -458,7 +458,7 @@ static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
     return true;
 }
 
-/* Whether it was tried and simulated to its end. */
+/* Returns whether the candidate was tried and simulated to its end. */
 static bool is_known(const Searcher *s, const Candidate *x)
 {
     for (int i = 0; i < s->all.n; i++) {
@@ -490,8 +490,8 @@ static bool shards_most(const Candidate *x)
     return x->choice.sharding == SHARDING_ZERO3 && !x->choice.within;
 }
 
-/* Of what was tried since: a lower bound for other values of weights, which need more memory, so that no more
- * can be saved; 0: nothing works. */
+/* A lower bound for other values of weights, from what was tried since: they need more memory, so that they
+ * save no more. 0: nothing works. */
 static double least_since(const Searcher *s, int from)
 {
     double least = INFINITY;

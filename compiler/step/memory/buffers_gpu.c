@@ -10,7 +10,7 @@
 
 enum { BF16 = 2, FP32 = 4 };
 enum { KEPT_BYTES = 32 << 20 }; /* of lists of a library's batch */
-/* Of BurstRunning, templates/kernels/cuda_decode.cuh; of what layers with one mask keep. */
+/* Bytes of BurstRunning (templates/kernels/cuda_decode.cuh), and of what layers with one mask keep. */
 enum { RUNNING_INTS = 4, KEPT_INTS = 2 };
 
 /* ---- travelling chunks ---- */
