@@ -1,0 +1,54 @@
+"""Token files of a retrieval task: passages, and then all of them again in another order.
+
+    python3 benchmarks/passages.py OUT.tok TOPICS SEQUENCES known|second [SEED]
+
+A topic has 64 words of its own, 4096 in all. A passage is a random order of its topic's words, followed by the same
+order from a random word on: 128 tokens. A sequence has a passage of each of TOPICS topics (drawn from the 64), in random
+order, and then all of these passages again, in another order: 256 TOPICS tokens. Who finds the passage in the first half
+knows the words of the second half but the first of each passage and where its repetition begins; who does not find it knows
+those of the repetition alone. Loss weights: `known` counts what can be known, the repetitions in the first half and the
+words in the second; `second` counts the whole second half.
+"""
+import struct
+import sys
+
+import numpy
+
+WORDS, TOPICS, PASSAGE = 64, 64, 128
+
+
+def sequence(topics, rng):
+    which = rng.permutation(TOPICS)[:topics]
+    order = numpy.argsort(rng.random((topics, WORDS)), axis=1)
+    turn = (numpy.arange(WORDS) + rng.integers(WORDS, size=(topics, 1))) % WORDS
+    again = numpy.take_along_axis(order, turn, axis=1)
+    passages = numpy.concatenate([order, again], axis=1) + WORDS * which[:, None]
+    return numpy.concatenate([passages[rng.permutation(topics)] for _ in range(2)]).reshape(-1)
+
+
+def weights(topics, known):
+    """Of the tokens as labels: whether each counts."""
+    half = numpy.zeros((topics, PASSAGE), dtype=numpy.uint8)
+    half[:, WORDS + 1:] = known
+    rest = numpy.ones((topics, PASSAGE), dtype=numpy.uint8)
+    if known:
+        rest[:, [0, WORDS]] = 0
+    return numpy.concatenate([half, rest]).reshape(-1)
+
+
+def main():
+    path, topics, count, counts, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int((sys.argv[5:] + ["1"])[0])
+    if not 1 <= topics <= TOPICS or counts not in ("known", "second"):
+        sys.exit(__doc__)
+    rng = numpy.random.default_rng(seed)
+    tokens = count * 2 * PASSAGE * topics + 1
+    with open(path, "xb") as out:
+        out.write(b"BURSTTOK" + struct.pack("<IIQIIQ", 2, 2, tokens, 1, 0, 0))
+        for _ in range(count):
+            out.write(sequence(topics, rng).astype("<u2").tobytes())
+        out.write(b"\0\0")  # the last label
+        out.write(bytes(-out.tell() % 8))
+        out.write(numpy.tile(weights(topics, counts == "known"), count).tobytes() + b"\0")
+
+
+main()
