@@ -153,6 +153,7 @@ static const Program *fill_program(Checker *c)
     check_head_dim(c);
     check_experts(c);
     check_scans(c);
+    check_indexer(c);
     check_selections(c);
     check_rotary(c);
     check_latents(c);

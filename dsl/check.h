@@ -94,7 +94,7 @@ typedef struct Checker {
     int all_mask_work;         /* and so is the work for all */
     bool mask_too_large;
     Span mask_at;
-    const Ast *cluster, *host, *model, *sequence, *attention, *layout, *train, *infer;
+    const Ast *cluster, *host, *model, *sequence, *attention, *indexer, *layout, *train, *infer;
 } Checker;
 
 /* ---- check_fields.c: blocks of settings, by tables ---- */
@@ -239,8 +239,15 @@ int parameter_index(const MaskDecl *decl, const char *name); /* -1: none */
 bool selection_words(Checker *c, const Ast *ast, Selection *s);
 /* Checks the sizes and conditions, which are constant, and fills what follows from them. at: the declaration.
  */
-bool selection_sizes(Checker *c, const Ast *ast, const Selection *s);
+bool selection_sizes(Checker *c, const Ast *ast, Selection *s);
 bool selection_is_static(Checker *c, const Expr *condition, Span at, const char *clause);
+/* words/indexer.c: the block `indexer NAME { ... }`; and, when layers have their masks, which of them have
+ * it: those are a kind of their own where others lack it. */
+void finish_indexer(Checker *c, Model *m);
+void settle_indexer(Checker *c);
+void check_indexer(Checker *c); /* against the limits of kernels */
+/* check_model.c: the number of a layer's kind, a new one if none is the same. */
+void check_kind(Checker *c, Model *m, const KindParts *x, int *kind);
 int64_t selection_candidates(const Program *p, const Selection *s); /* blocks that the last tile may choose */
 int selection_of(Checker *c, const Expr *mask, Span at); /* counted from 1; 0: none; -1 after an error */
 void check_selections(Checker *c); /* refuses what the target has no operations of */

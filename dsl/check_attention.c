@@ -213,4 +213,5 @@ void finish_attention(Checker *c)
     p->table_count = c->used_tables.n;
     finish_layers(c);
     add_every_mask(c);
+    settle_indexer(c);
 }

@@ -59,6 +59,7 @@ static const Field file_fields[] = {
     {"table", take_table, 0, FIELD_REPEATS},
     {"model", take_once, offsetof(Checker, model), FIELD_BLOCK},
     {"attention", take_once, offsetof(Checker, attention), FIELD_BLOCK},
+    {"indexer", take_once, offsetof(Checker, indexer), FIELD_BLOCK},
     {"sequence", take_sequence, offsetof(Checker, sequence), 0, UNIT_NONE, 1, 0x1p40},
     {"layout", take_once, offsetof(Checker, layout), FIELD_BLOCK},
     {"train", take_once, offsetof(Checker, train), FIELD_BLOCK},
@@ -827,10 +828,18 @@ static void check_single(Checker *c, const ModelFields *f, const bool *scans, co
         diag_error(c->diags, c->model->span, "'parallel' needs both parts in all layers, without 'none'");
 }
 
-static bool same_kind(const KindParts *a, const KindParts *b)
+void check_kind(Checker *c, Model *m, const KindParts *x, int *kind)
 {
-    return a->experts == b->experts && a->scan == b->scan && a->no_mixer == b->no_mixer &&
-           a->no_network == b->no_network;
+    int k = 0;
+    while (k < m->kinds && !model_same_kind(&m->kind[k], x))
+        k++;
+    if (k == LAYER_KINDS) {
+        diag_error(c->diags, c->model->span, "layers of more than %d kinds are not supported", LAYER_KINDS);
+        return;
+    }
+    if (k == m->kinds)
+        m->kind[m->kinds++] = *x;
+    *kind = k;
 }
 
 /* Kinds of layers, in the order in which they first come. */
@@ -850,17 +859,7 @@ static void finish_kinds(Checker *c, ModelFields *f)
                              .scan = scans && scans[l],
                              .no_mixer = bare[l],
                              .no_network = network && network[l] == LACKS_PART};
-        int k = 0;
-        while (k < m->kinds && !same_kind(&m->kind[k], &x))
-            k++;
-        if (k == LAYER_KINDS) {
-            diag_error(c->diags, c->model->span, "layers of more than %d kinds are not supported",
-                       LAYER_KINDS);
-            break;
-        }
-        if (k == m->kinds)
-            m->kind[m->kinds++] = x;
-        kind[l] = k;
+        check_kind(c, m, &x, &kind[l]);
     }
     m->layer_kind = m->kinds > 1 ? kind : NULL;
 }
@@ -1091,6 +1090,7 @@ void finish_model(Checker *c)
     check_heads(c, &f);
     check_latent(c, &f);
     finish_ropes(c, &f);
+    finish_indexer(c, &f.m);
     check_family(c, &f);
     check_parts(c, &f);
     c->program->model = f.m;
@@ -1182,6 +1182,7 @@ void settle_library(Checker *c)
     m->layer = (BurstLayer){0};
     m->experts = (BurstExperts){0};
     m->scan = (BurstScan){0};
+    m->indexer = (BurstIndexer){0};
     m->kinds = 0, m->layer_kind = NULL;
     m->rope.rotary = 0;
     p->train.batch = 1;

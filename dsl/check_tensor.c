@@ -126,7 +126,12 @@ static void check_shared_choices(Checker *c)
     const Setting *tensor = &p->layout.tensor;
     for (int i = 0; i < p->selection_count; i++) {
         const Selection *s = &p->selections[i];
-        if (s->heads == BURST_SELECT_OF_ALL)
+        if (s->indexer)
+            diag_error(c->diags, tensor->span,
+                       "`tensor %lld` is not supported with indexer '%s', whose heads are not split over "
+                       "ranks; use `tensor 1`",
+                       (long long)tensor->value, s->score);
+        else if (s->heads == BURST_SELECT_OF_ALL)
             diag_error(
                 c->diags, tensor->span,
                 "selection '%s' is `for all heads`, which `tensor` splits over ranks; use `for kv_head` or "

@@ -170,9 +170,10 @@ static Collective select_collective(const Step *s)
         const Selection *x = &p->selections[i];
         const double blocks = (double)((p->sequence + x->block - 1) / x->block),
                      tiles = (double)select_tiles(p, x),
-                     queries = x->query_rows > 1 ? tiles * h.heads * x->query_rows * p->model.head_dim : 0;
-        bytes = fmax(bytes, 4 * (blocks * h.kv_heads * x->key_rows * p->model.head_dim + queries +
-                                 tiles * (double)select_words(&s->shape, x)));
+                     query = (double)(x->query_rows * select_row(&p->model, x, h, false)),
+                     key = (double)(x->key_rows * select_row(&p->model, x, h, true)),
+                     queries = x->query_rows > 1 ? tiles * query : 0;
+        bytes = fmax(bytes, 4 * (blocks * key + queries + tiles * (double)select_words(&s->shape, x)));
     }
     return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
 }
@@ -225,8 +226,8 @@ static Work select_work(const Step *s, const Op *o)
         const Selection *x = &p->selections[i];
         const double blocks = (double)p->sequence / (double)x->block, tiles = (double)select_tiles(p, x),
                      scores = tiles * blocks / (x->noncausal ? 1 : 2);
-        flops = fmax(flops, 2.0 * scores * s->shape.rank.heads * x->key_rows * p->model.head_dim /
-                                (double)p->sequence);
+        const double query = (double)select_row(&p->model, x, s->shape.rank, false);
+        flops = fmax(flops, 2.0 * scores * query * (double)x->key_rows / (double)p->sequence);
     }
     return (Work){.flops = selecting_share(p) * flops,
                   .bytes = selecting_share(p) * operand_bytes(s, o, o->read[1], false),

@@ -154,9 +154,15 @@ static const char *norm_rows_text(const Printer *p, const Op *o, int operand)
                : arena_printf(p->emit->arena, "%s * %s", count_text(p, o, 0), width_text(p, o, v, true));
 }
 
+/* Elements of a head of attention, or of an indexer. */
+static const char *turned_text(const Printer *p, const Op *o, int operand)
+{
+    return dim_of_indexer(value_of(p, o, operand)->dim[1]) ? "PLAN_INDEX_DIM" : "PLAN_HEAD_DIM";
+}
+
 static const char *norm_width_text(const Printer *p, const Op *o, int operand)
 {
-    return value_of(p, o, operand)->dim[1] == DIM_ONE ? width_argument(p, o, 0) : "PLAN_HEAD_DIM";
+    return value_of(p, o, operand)->dim[1] == DIM_ONE ? width_argument(p, o, 0) : turned_text(p, o, operand);
 }
 
 /* Whether the output is accumulated. */
@@ -277,6 +283,8 @@ static const char *tensors_text(const Printer *p, const Op *o, int none)
 static const char *rope_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
+    if (dim_of_indexer(value_of(p, o, 0)->dim[1]))
+        return "&plan_index_rope";
     if (p->step->program->model.rope.query_beta > 0 && dim_of_keys(value_of(p, o, 0)->dim[1]))
         return "&plan_key_rope";
     return p->step->program->model.ropes > 1 ? "&plan_ropes[plan_layer_rope[layer]]" : "&plan_rope";
@@ -351,6 +359,7 @@ static const struct {
     {"head_width", head_width_argument},
     {"norm_rows", norm_rows_text},
     {"norm_width", norm_width_text},
+    {"turned", turned_text},
     {"eps", norm_eps_text},
     {"w", weight_text},
     {"dw", gradient_text},

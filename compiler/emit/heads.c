@@ -32,6 +32,8 @@ const char *head_width_text(Dim d)
     case DIM_OUTPUT:
     case DIM_VALUE: return " * PLAN_VALUE_DIM";
     case DIM_OWN: return " * (PLAN_HEAD_DIM - PLAN_SHARED)";
+    case DIM_INDEX_QUERY:
+    case DIM_INDEX_KEY: return " * PLAN_INDEX_DIM";
     default: return "";
     }
 }
@@ -68,6 +70,11 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_SHARED: return "PLAN_SHARED";
     case DIM_LATENT: return "PLAN_LATENT";
     case DIM_QUERY_LATENT: return "PLAN_QUERY_LATENT";
+    case DIM_INDEX_HEADS: return "PLAN_INDEX_HEADS";
+    case DIM_INDEX_KEY_HEADS: return "PLAN_INDEX_KV_HEADS";
+    case DIM_INDEX_QUERY: return heads ? "PLAN_INDEX_HEADS" : "PLAN_INDEX_HEADS * PLAN_INDEX_DIM";
+    case DIM_INDEX_KEY: return heads ? "PLAN_INDEX_KV_HEADS" : "PLAN_INDEX_KV_HEADS * PLAN_INDEX_DIM";
+    case DIM_INDEX: return "PLAN_INDEX_DIM";
     default: return "PLAN_FFN";
     }
 }

@@ -277,6 +277,24 @@ static void emit_ropes(Emit *e, const Model *m)
     text_add(e->out, "};\n");
 }
 
+/* Sizes of an indexer, and what its heads turn by: the layers' rope, of so many elements. */
+static void emit_indexer(Emit *e, const Model *m)
+{
+    const BurstIndexer *x = &m->indexer;
+    BurstRope rope = m->rope;
+    if (!x->heads)
+        return;
+    add_constant(e, "PLAN_INDEX_HEADS", x->heads, "of the indexer");
+    add_constant(e, "PLAN_INDEX_KV_HEADS", x->kv_heads, "of the indexer");
+    add_constant(e, "PLAN_INDEX_DIM", x->dim, "of its heads");
+    rope.rotary = x->rotary == x->dim ? 0 : x->rotary;
+    rope.theta = x->rotary ? rope.theta : 0;
+    rope.query_beta = 0; /* a query's factor changes no order */
+    text_add(e->out, "static const BurstRope plan_index_rope = ");
+    emit_rope(e, &rope, 0);
+    text_add(e->out, ";\n");
+}
+
 static const struct {
     const char *name, *constant, *field;
 } scales[BURST_SCALES] = {
@@ -461,6 +479,7 @@ static void emit_sizes(Emit *e)
     emit_latents(e, m, e->draft->choice.latents);
     if (m->selects)
         add_constant(e, "PLAN_SELECTIONS", e->draft->program->selection_count, "of the masks");
+    emit_indexer(e, m);
     if (!e->draft->program->library) {
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));
         emit_ropes(e, m);
@@ -801,6 +820,15 @@ static void add_model_values(Emit *e, const Program *p)
     if (p->model.experts.experts)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
             add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s)", parts);
+    if (p->model.indexer.heads) {
+        const BurstIndexer *x = &p->model.indexer;
+        add_field(e, "layer.indexer", "1");
+        add_field(e, "indexer.heads", "PLAN_INDEX_HEADS");
+        add_field(e, "indexer.kv_heads", "PLAN_INDEX_KV_HEADS");
+        add_field(e, "indexer.dim", "PLAN_INDEX_DIM");
+        add_field(e, "indexer.rotary", "%d", x->rotary);
+        add_field(e, "indexer.norm", "%d", x->norm);
+    }
     if (p->model.scan.columns)
         add_field(e, "layer.scan", "1");
     if (p->model.layer.single)
@@ -1010,9 +1038,10 @@ static void emit_selection(Emit *e, int i)
                 "    .key = %s,\n    .heads = %s,\n    .block = %" PRId64 ",\n    .queries = %" PRId64 ",\n",
                 i, (int)s->top, queries[s->query], keys[s->key], heads[s->heads], s->block, s->queries);
     text_printf(e->out,
-                "    .noncausal = %s,\n    .documents = %d,\n    .by_position = %s,\n"
+                "    .noncausal = %s,\n%s    .documents = %d,\n    .by_position = %s,\n"
                 "    .open = &plan_mask%d,\n};\n\n",
-                s->noncausal ? "true" : "false", s->documents, s->by_position ? "true" : "false", open);
+                s->noncausal ? "true" : "false", s->indexer ? "    .indexer = true,\n" : "", s->documents,
+                s->by_position ? "true" : "false", open);
 }
 
 /* For the host, which finds live pairs and transfers; a device's kernels have their own. */

@@ -15,6 +15,7 @@ typedef struct KindParts {
     bool experts; /* the feed-forward network is experts; else dense */
     bool scan;    /* the mixer is a scan; else attention */
     bool no_mixer, no_network; /* it has only the other one */
+    bool indexer; /* its selection scores blocks with an indexer */
 } KindParts;
 typedef struct Model {
     const char *name;
@@ -54,6 +55,8 @@ typedef struct Model {
      * 2508.10925) */
     bool sinks;
     bool selects; /* masks of some layers have selections */
+    BurstIndexer indexer; /* of layers whose selection scores with it; heads 0: of none */
+    Span indexer_span;
     bool tied, qkv_bias, qk_norm;
     Span heads_span, kv_heads_span, head_dim_span; /* head_dim_span: that of heads if head_dim is not given */
     Span rotary_span, latent_span, experts_span;
@@ -67,6 +70,7 @@ bool model_attends(const Model *m, int layer); /* whether the layer has attentio
 Model model_with_kind(const Model *m, int kind);
 /* "moe": how layers of the kind are named where there are several; "": there is one */
 const char *model_kind_name(const Model *m, int kind);
+bool model_same_kind(const KindParts *a, const KindParts *b);
 typedef struct Table {
     const char *name;
     BurstTableKind kind;
@@ -78,8 +82,10 @@ typedef struct Table {
 typedef struct Selection {
     const char *text; /* as written, with arguments: "sparse(16, 64)" */
     int64_t top, block, queries;
+    const char *score; /* as written: "dot", or the indexer's name */
+    bool indexer; /* queries and keys are the indexer's */
     int query, key, heads; /* BURST_SELECT_... */
-    int query_rows, key_rows; /* rows of head_dim that represent a tile, a block */
+    int64_t query_rows, key_rows; /* rows of a head's elements that represent a tile, a block */
     bool by_position; /* `documents` has positions in documents */
     int for_each; /* 1: a list for each query head; 0: for each key head; -1: one */
     bool noncausal; /* blocks after a tile may be chosen */

@@ -49,6 +49,12 @@ static void remove_attention(Model *m)
     m->layer.qk_norm_all = m->layer.qk_norm_rotated = m->layer.o_bias = m->layer.attention_gate = 0;
 }
 
+bool model_same_kind(const KindParts *a, const KindParts *b)
+{
+    return a->experts == b->experts && a->scan == b->scan && a->no_mixer == b->no_mixer &&
+           a->no_network == b->no_network && a->indexer == b->indexer;
+}
+
 Model model_with_kind(const Model *m, int kind)
 {
     Model one = *m;
@@ -63,6 +69,8 @@ Model model_with_kind(const Model *m, int kind)
         one.layer.norms = m->layer.scan_norms - 1;
     if (!m->kind[kind].scan)
         one.scan = (BurstScan){0};
+    if (!m->kind[kind].indexer)
+        one.indexer = (BurstIndexer){0};
     return one;
 }
 
@@ -72,11 +80,18 @@ bool model_attends(const Model *m, int layer)
     return model_kinds(m) == 1 || (!k->scan && !k->no_mixer);
 }
 
+enum { ATTENTION_MIXER, SCAN_MIXER, INDEXED_MIXER, MIXERS };
+
+static int mixer_of(const KindParts *k)
+{
+    const int attention = k->indexer ? INDEXED_MIXER : ATTENTION_MIXER;
+    return k->scan ? SCAN_MIXER : attention;
+}
+
 static const char *mixer_name(const KindParts *k)
 {
-    if (k->no_mixer)
-        return "";
-    return k->scan ? "scan" : "attention";
+    static const char *const name[MIXERS] = {"attention", "scan", "indexed"};
+    return k->no_mixer ? "" : name[mixer_of(k)];
 }
 
 static const char *network_name(const KindParts *k)
@@ -96,7 +111,9 @@ static bool kinds_differ(const Model *m, const char *part(const KindParts *))
 
 const char *model_kind_name(const Model *m, int kind)
 {
-    static const char *const name[2][2] = {{"attention_ffn", "attention_moe"}, {"scan_ffn", "scan_moe"}};
+    static const char *const name[MIXERS][2] = {{"attention_ffn", "attention_moe"},
+                                                {"scan_ffn", "scan_moe"},
+                                                {"indexed_ffn", "indexed_moe"}};
     const KindParts *k = &m->kind[kind];
     if (model_kinds(m) == 1)
         return "";
@@ -105,6 +122,6 @@ const char *model_kind_name(const Model *m, int kind)
     if (k->no_network)
         return mixer_name(k);
     if (kinds_differ(m, mixer_name) && kinds_differ(m, network_name))
-        return name[k->scan][k->experts];
+        return name[mixer_of(k)][k->experts];
     return kinds_differ(m, mixer_name) ? mixer_name(k) : network_name(k);
 }

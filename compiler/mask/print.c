@@ -62,9 +62,10 @@ static void print_selection(Arena *scratch, const Program *p, int mask, Text *ou
     const Selection *s = &p->selections[p->masks[mask].selection - 1];
     MaskMap *all = mask_map_of_all(scratch, p, mask, BURST_TILE, BURST_TILE);
     text_printf(out,
-                "selection %s: top %" PRId64 " of k / %" PRId64 " by dot(%s, %s) for %s per %" PRId64
+                "selection %s: top %" PRId64 " of k / %" PRId64 " by %s(%s, %s) for %s per %" PRId64
                 " queries; above, one drawn at random\nwhere ",
-                s->text, s->top, s->block, queries[s->query], keys[s->key], heads[s->heads], s->queries);
+                s->text, s->top, s->block, s->score, queries[s->query], keys[s->key], heads[s->heads],
+                s->queries);
     mask_text(s->where, p->tables, out);
     text_add(out, "\nalways ");
     mask_text(s->always, p->tables, out);

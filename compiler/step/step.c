@@ -234,6 +234,13 @@ int64_t select_words(const Shape *shape, const Selection *s)
     return s->top * (s->for_each < 0 ? 1 : lists);
 }
 
+int64_t select_row(const Model *m, const Selection *s, Heads rank, bool keys)
+{
+    if (s->indexer)
+        return (int64_t)(keys ? m->indexer.kv_heads : m->indexer.heads) * m->indexer.dim;
+    return (int64_t)(keys ? rank.kv_heads : rank.heads) * m->head_dim;
+}
+
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens)
 {
     int64_t most = 0;
@@ -244,10 +251,9 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
                                     .ranks = ranks,
                                     .block = s->block,
                                     .queries = s->queries,
-                                    .key_words = (int64_t)shape->rank.kv_heads * s->key_rows *
-                                                 p->model.head_dim,
-                                    .query_words = (int64_t)shape->rank.heads * s->query_rows *
-                                                   p->model.head_dim,
+                                    .key_words = s->key_rows * select_row(&p->model, s, shape->rank, true),
+                                    .query_words = s->query_rows *
+                                                   select_row(&p->model, s, shape->rank, false),
                                     .list_words = select_words(shape, s),
                                     .top = s->top,
                                     .device = p->target->device_memory,
@@ -294,6 +300,11 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_SCAN_VALUE: return m->scan.value_dim;
     case DIM_SCAN_STATE: return burst_scan_state(&m->scan) / s->tensor;
     case DIM_KERNEL: return m->scan_kernel;
+    case DIM_INDEX_QUERY: return (int64_t)m->indexer.heads * m->indexer.dim;
+    case DIM_INDEX_KEY: return (int64_t)m->indexer.kv_heads * m->indexer.dim;
+    case DIM_INDEX_HEADS: return m->indexer.heads;
+    case DIM_INDEX_KEY_HEADS: return m->indexer.kv_heads;
+    case DIM_INDEX: return m->indexer.dim;
     default: return 1;
     }
 }
@@ -301,6 +312,11 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 bool dim_of_heads(Dim d)
 {
     return dim_of_queries(d) || dim_of_keys(d) || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_OWN;
+}
+
+bool dim_of_indexer(Dim d)
+{
+    return d == DIM_INDEX_QUERY || d == DIM_INDEX_KEY || d == DIM_INDEX_HEADS || d == DIM_INDEX_KEY_HEADS;
 }
 
 bool dim_of_scan(Dim d)

@@ -64,12 +64,12 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(KEY, "kv_heads * head_dim") \
     X(HEADS, "heads") \
     X(KEY_HEADS, "kv_heads") \
-    X(HEAD, "head_dim") X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") \
-        X(SCRATCH, "scratch") \
-            X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
+    X(HEAD, "head_dim") \
+    X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
+        X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
         X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") \
             X(ALL_TOKENS, "all tokens")    /* of values and outputs, where they are not as wide as keys and \
-                         queries: dim_of */ \
+                      queries: dim_of */ \
         X(VALUE, "kv_heads * value_dim") \
             X(OUTPUT, "heads * value_dim") /* multi-head latent attention: a key's own elements, those that \
                                               all heads share, latents */ \
@@ -81,15 +81,17 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
                 X(TOP_HIDDEN, "top * hidden") X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") \
                     X(SHARED_GATE, \
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
-        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X(SCAN_GATES, "scan gates") \
-            X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") X(KERNEL, "kernel") \
-                X(TILES, "tiles of the sequence") X( \
+        X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X( \
+            SCAN_GATES, "scan gates") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
+            X(KERNEL, "kernel") X(TILES, "tiles of the sequence") X( \
                 CACHE, \
                 "cache") /* all tokens, and those that continue a prompt */ /* of a sequence that ranks \
                                                                                share: pieces of a rank, the \
                                                                                rows before each, a state */ \
         X(SCAN_PIECES, "pieces") X(HALO, "pieces * (kernel - 1)") \
-            X(SCAN_STATE, "scan heads * key_dim * value_dim") X(SCAN_GROUPS, "groups of the scan's norm")
+            X(SCAN_STATE, "scan heads * key_dim * value_dim") X(SCAN_GROUPS, "groups of the scan's norm") \
+                X(INDEX_QUERY, "index heads * dim") X(INDEX_KEY, "index kv_heads * dim") \
+                    X(INDEX_HEADS, "index heads") X(INDEX_KEY_HEADS, "index kv_heads") X(INDEX, "index dim")
 typedef enum Dim {
 #define X(id, text) DIM_##id,
     DIMS(X)
@@ -130,6 +132,7 @@ typedef struct Value {
     bool saved;    /* ACTIVATION: kept from forward to backward, one for each index from saved_from on */
     int saved_from;
     bool kept; /* ACTIVATION: saved of every layer, whatever a rule of recomputation says */
+    bool frozen; /* ACTIVATION: of an indexer: nothing that has a gradient reads it */
     /* of all chunks of heads, one after the other; a value as wide as heads is else of one of them */
     bool all_heads;
     /* in the host's memory, which copies and an optimizer that is there alone read and write */
@@ -333,6 +336,8 @@ void step_infer(Step *s);
  * the largest selection. tokens: of the rank that has most. */
 int64_t select_tiles(const Program *p, const Selection *s);
 int64_t select_words(const Shape *shape, const Selection *s);
+/* Elements of a token's queries or keys by which it scores; rank: the layer's heads. */
+int64_t select_row(const Model *m, const Selection *s, Heads rank, bool keys);
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens);
 /* Tokens of a rank's cache for a layer; layer -1: of a layer whose mask sees all. */
 int64_t step_cache_tokens(const Step *s, int layer);
@@ -432,6 +437,7 @@ bool op_in_place(const Step *s, OpKind k);
 bool op_spends(OpKind k); /* may overwrite an activation that nothing reads later */
 bool dim_of_heads(Dim d);
 Dim dim_of(const Model *m, Dim d); /* the dimension, by its usual name where the model has no other */
+bool dim_of_indexer(Dim d);
 bool dim_of_scan(Dim d); /* of heads of recurrent layers */
 BurstScan scan_of_rank(const Model *m, int tensor); /* what a tensor rank has of a recurrent layer */
 bool dim_of_pairs(Dim d); /* a gate and the product that it gates */

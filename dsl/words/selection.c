@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { TILE = 128, UNIT = 16 };
+enum { TILE = 128, UNIT = 16, MOST_KEYS = 1024 };
 
 /* Words of a list, apart by a blank. */
 static const char *words_text(Checker *c, AstList words)
@@ -37,16 +37,19 @@ bool selection_words(Checker *c, const Ast *ast, Selection *s)
                              *const heads[] = {BURST_SELECT_HEADS(BURST_SELECT_NAME)};
     const Ast *score = ast->body.first, *mark = score->next, *shared = mark->next, *tile = shared->next,
               *per = tile->args.first;
-    if (strcmp(score->text, "dot") != 0) {
+    const char *indexer = c->indexer && c->indexer->args.first ? c->indexer->args.first->text : NULL;
+    s->score = score->text;
+    s->indexer = indexer && strcmp(score->text, indexer) == 0;
+    if (!s->indexer && strcmp(score->text, "dot") != 0) {
         diag_error(c->diags, score->name_span,
-                   "the score of a block is a product; write dot(first Q, mean K)");
+                   "the score of a block is a product: write dot(first Q, mean K), or an indexer's name in "
+                   "place of dot");
         return false;
     }
     s->query = words_choice(c, score->args.first, queries, countof(queries), "the query of a tile");
     s->key = words_choice(c, score->args.first->next, keys, countof(keys), "the key of a block");
     s->heads = shared->args.n ? words_choice(c, shared, heads, countof(heads), "'for'") : BURST_SELECT_OF_KV;
     s->query_rows = s->query == BURST_SELECT_PREVIOUS_MEAN ? 2 : 1;
-    s->key_rows = s->key == BURST_SELECT_LIMITS ? 2 : 1;
     s->for_each = s->heads == BURST_SELECT_OF_HEAD ? 1 : -(s->heads == BURST_SELECT_OF_ALL);
     s->query_span = score->args.first->span;
     s->noncausal = mark->kind == A_NAME;
@@ -65,7 +68,7 @@ bool selection_words(Checker *c, const Ast *ast, Selection *s)
     return s->query >= 0 && s->key >= 0 && s->heads >= 0;
 }
 
-bool selection_sizes(Checker *c, const Ast *ast, const Selection *s)
+bool selection_sizes(Checker *c, const Ast *ast, Selection *s)
 {
     const Ast *top = ast->more.first;
     if (s->top < 1 || s->top > INT16_MAX) {
@@ -75,6 +78,12 @@ bool selection_sizes(Checker *c, const Ast *ast, const Selection *s)
     if (s->block < UNIT || s->block % UNIT || s->block > (INT64_C(1) << 30)) {
         diag_error(c->diags, top->next->span, "blocks of %lld keys are not supported; use a multiple of %d",
                    (long long)s->block, UNIT);
+        return false;
+    }
+    s->key_rows = burst_select_width(s->key, s->block, 1);
+    if (s->key == BURST_SELECT_MAX_KEY && s->block > MOST_KEYS) {
+        diag_error(c->diags, top->next->span,
+                   "`max K` compares each key of a block: blocks have at most %d keys with it", MOST_KEYS);
         return false;
     }
     if (s->query == BURST_SELECT_OWN_MEAN && !s->noncausal) {
@@ -163,6 +172,19 @@ int selection_of(Checker *c, const Expr *mask, Span at)
     return 0;
 }
 
+/* An indexer's heads are shared out evenly over the lists of a tile. */
+static void check_index_heads(Checker *c, const Selection *s)
+{
+    const Model *m = &c->program->model;
+    const int lists = burst_select_lists(s->heads, m->heads, m->kv_heads);
+    static const char *const names[] = {BURST_SELECT_HEADS(BURST_SELECT_NAME)};
+    if (s->indexer && m->indexer.heads % lists)
+        diag_error(c->diags, s->span,
+                   "`for %s` needs %d choices, which the %d head%s of indexer '%s' cannot make evenly; set "
+                   "'heads' to a multiple of %d, or write `for all heads`",
+                   names[s->heads], lists, m->indexer.heads, plural(m->indexer.heads), s->score, lists);
+}
+
 void check_selections(Checker *c)
 {
     const Program *p = c->program;
@@ -175,6 +197,8 @@ void check_selections(Checker *c)
         diag_error(c->diags, p->selections[0].span,
                    "selection '%s' is not supported in a library yet; train with a program",
                    p->selections[0].text);
+    for (int i = 0; i < p->selection_count; i++)
+        check_index_heads(c, &p->selections[i]);
     for (int t = 0; p->selection_count && t < p->all_tables; t++)
         if (t == BURST_SELECT_TABLE)
             diag_error(c->diags, p->selections[0].span,

@@ -42,8 +42,10 @@ BurstTileRanges burst_pair_tiles(const BurstMask *m, const BurstChunk *q, const 
 #define BURST_SELECT_QUERIES(X) \
     X(FIRST_QUERY, "first Q") X(PREVIOUS_MEAN, "previous mean Q") X(OWN_MEAN, "mean Q")
 /* What represents a block, of its keys in the document of its last one: their mean; in each channel that one
- * of the least and the greatest with the greater product (Quest, arXiv 2406.10774); the first. */
-#define BURST_SELECT_KEYS(X) X(MEAN_KEY, "mean K") X(LIMITS, "minmax K") X(FIRST_KEY, "first K")
+ * of the least and the greatest with the greater product (Quest, arXiv 2406.10774); the first; all of them,
+ * of which the one with the greatest product counts (MSA, arXiv 2606.13392). */
+#define BURST_SELECT_KEYS(X) \
+    X(MEAN_KEY, "mean K") X(LIMITS, "minmax K") X(FIRST_KEY, "first K") X(MAX_KEY, "max K")
 /* Which heads share a choice: none; those of one key head, by the sum of their scores; all. */
 #define BURST_SELECT_HEADS(X) X(OF_HEAD, "each head") X(OF_KV, "kv_head") X(OF_ALL, "all heads")
 #define BURST_SELECT_ID(id, name) BURST_SELECT_##id,
@@ -58,21 +60,25 @@ typedef struct BurstSelection {
     int top, query, key, heads; /* BURST_SELECT_... */
     int64_t block, queries; /* keys of a block, queries of a tile */
     bool noncausal; /* blocks after a tile may be chosen */
+    bool indexer; /* queries and keys are an indexer's, else the layer's */
     int documents; /* table that tells documents apart, counted from 1; 0: the sequence is one */
     bool by_position; /* that has positions in documents; else equal values in a document */
     const BurstMask *open; /* pairs that may be chosen and are not always kept; without a selection */
 } BurstSelection;
-/* A layer's choice. Heads are those of these arrays, q_heads a multiple of kv_heads. */
+/* A layer's choice. Heads are those of these arrays, q_heads a multiple of kv_heads and of lists, the lists
+ * of a tile. */
 typedef struct BurstSelect {
     const BurstSelection *how;
-    int q_heads, kv_heads, head_dim;
+    int q_heads, kv_heads, head_dim, lists;
     int64_t sequence;
     const BurstTables *tables;
     int table_count;
 } BurstSelect;
-/* Floats that represent a block, or a tile, of one head. */
-BURST_FN int64_t burst_select_width(int key, int head_dim)
+/* Floats that represent a block of so many keys, or a tile, of one head. */
+BURST_FN int64_t burst_select_width(int key, int64_t block, int head_dim)
 {
+    if (key == BURST_SELECT_MAX_KEY)
+        return block * head_dim;
     return key == BURST_SELECT_LIMITS ? 2 * (int64_t)head_dim : head_dim;
 }
 
@@ -81,7 +87,7 @@ BURST_FN int64_t burst_select_query_width(int query, int head_dim)
     return query == BURST_SELECT_PREVIOUS_MEAN ? 2 * (int64_t)head_dim : head_dim;
 }
 
-/* Lists of a tile. */
+/* Lists of a tile; heads: the layer's. */
 BURST_FN int burst_select_lists(int heads, int q_heads, int kv_heads)
 {
     if (heads == BURST_SELECT_OF_HEAD)

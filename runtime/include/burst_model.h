@@ -49,6 +49,7 @@ typedef struct BurstLayer {
     int single; /* some layers have only a mixer, or only a feed-forward network */
     int scan_norms; /* 1 more than the place of norms in layers with a scan; 0: as in others */
     int scan_eps; /* the norm of a scan's outputs has an epsilon of its own */
+    int indexer; /* some layers choose blocks of keys with an indexer: BurstIndexer */
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
  * scores of a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of
@@ -274,6 +275,16 @@ typedef struct BurstGatedNorm {
 } BurstGatedNorm;
 
 /* ---- selections (burst_attend.h) ---- */
+/* An indexer: queries and keys of its own, products of a layer's normed input, that score blocks of keys for
+ * a selection. Nothing else reads them, so that no loss of the model trains their weights: these stay as they
+ * are, as for models whose indexer was trained before. heads 0: there is none. */
+typedef struct BurstIndexer {
+    int heads, kv_heads, dim;
+    int rotary; /* elements of a head that RoPE turns, from the first */
+    int norm; /* RMSNorm of each head */
+} BurstIndexer;
+#define BURST_INDEXER_TENSORS "self_attn.indexer." /* as their names begin */
+
 enum { BURST_SIDE_BYTES = 48 }; /* of a BurstSide */
 
 /* Bytes of burst_select_blocks' scratch: of each block its side and its number, of each that is kept its

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 25 /* raised when programs emitted by an older burstc no longer fit */
+#define BURST_RT_ABI 26 /* raised when programs emitted by an older burstc no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -174,6 +174,7 @@ typedef struct BurstPlan {
     double scale[BURST_SCALES]; /* 0: none */
     BurstLayer layer;
     BurstExperts experts; /* of layer.experts */
+    BurstIndexer indexer; /* of layers whose selection scores with it; heads 0: of none */
     BurstScan scan; /* of layer.scan */
     /* multi-head latent attention; latent 0: none, and values are as wide as keys. rope.rotary: elements of
      * a key that all heads share */

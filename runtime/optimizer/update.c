@@ -2,6 +2,7 @@
  * for a device. */
 #include "core/context.h"
 #include "core/weights.h"
+#include "optimizer/decay.h"
 #include "optimizer/muon.h"
 #include "burst_step.h"
 
@@ -135,8 +136,8 @@ static void update_block(const Update *x, int64_t begin, int64_t end)
         const ElementRange s = tensor_part(x->p, x->c->rank, x->u, t);
         const int64_t from = s.begin > begin ? s.begin : begin, to = s.end < end ? s.end : end;
         if (from < to && !muon_updates(x->p, x->unit, t))
-            burst_adamw(x->o, to - from, t->init_std > 0, x->param + from, grad + (from - begin), x->m + from,
-                        x->v + from);
+            burst_adamw(x->o, to - from, tensor_decays(t), x->param + from, grad + (from - begin),
+                        x->m + from, x->v + from);
     }
     if (x->bf16)
         burst_round_bf16(end - begin, x->param + begin, x->bf16 + begin);

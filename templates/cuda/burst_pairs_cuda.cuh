@@ -307,19 +307,19 @@ static cudaError_t plan_launch_setup(void)
 
 #ifdef PLAN_SELECTIONS
 template <class... OPEN>
-static inline cudaError_t plan_choose_of(PlanState *s, int mask, const BurstChoose &x, const float *queries,
-                                         const float *keys, char *work, int32_t *lists)
+static inline cudaError_t plan_choose_of(PlanState *s, int mask, const BurstChoose &x, int head_dim,
+                                         const float *queries, const float *keys, char *work, int32_t *lists)
 {
     static cudaError_t (*const choose[])(const BurstChoose &, BurstChoosing, int, const float *,
                                          const float *, char *, int32_t *,
                                          cudaStream_t) = {burst_choose_lists<OPEN>...};
-    return choose[mask](x, plan_choosing(s, s->me), PLAN_HEAD_DIM, queries, keys, work, lists,
+    return choose[mask](x, plan_choosing(s, s->me), head_dim, queries, keys, work, lists,
                         burst_gpu_compute(s->exec));
 }
 
-static cudaError_t plan_choose(PlanState *s, int mask, const BurstChoose &x, const float *queries,
-                               const float *keys, char *work, int32_t *lists)
+static cudaError_t plan_choose(PlanState *s, int mask, const BurstChoose &x, int head_dim,
+                               const float *queries, const float *keys, char *work, int32_t *lists)
 {
-    return plan_choose_of<PLAN_OPEN_MASKS>(s, mask, x, queries, keys, work, lists);
+    return plan_choose_of<PLAN_OPEN_MASKS>(s, mask, x, head_dim, queries, keys, work, lists);
 }
 #endif

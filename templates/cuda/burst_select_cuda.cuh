@@ -2,11 +2,12 @@
 #ifndef BURST_SELECT_CUDA_CUH
 #define BURST_SELECT_CUDA_CUH
 
+#include "burst_indexer.h"
 #include "cuda_select.cuh"
 
 /* Makes the lists of this rank's tiles for a mask; burst_pairs_cuda.cuh. */
-static cudaError_t plan_choose(PlanState *s, int mask, const BurstChoose &x, const float *queries,
-                               const float *keys, char *work, int32_t *lists);
+static cudaError_t plan_choose(PlanState *s, int mask, const BurstChoose &x, int head_dim,
+                               const float *queries, const float *keys, char *work, int32_t *lists);
 
 static inline BurstChoosing plan_choosing(const PlanState *s, int rank)
 {
@@ -69,7 +70,7 @@ static inline int plan_see_chosen(BurstCtx *c, PlanState *s, const BurstChoose *
     const BurstSelection *how = &x->how;
     const int64_t tiles = (PLAN_SEQUENCE + how->queries - 1) / how->queries;
     const BurstChunk *chunk = &s->chunk[s->me];
-    const BurstSelect of = {how,           x->q_heads,      x->kv_heads, PLAN_HEAD_DIM,
+    const BurstSelect of = {how,           x->q_heads,      x->kv_heads, plan_scoring(how).dim, x->lists,
                             PLAN_SEQUENCE, s->table_values, PLAN_TABLES};
     int32_t *all = (int32_t *)malloc((size_t)(2 * tiles * words) * sizeof *all), *own = all + tiles * words;
     int wrong = -1;
@@ -100,14 +101,15 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     const BurstSelection *how = plan_masks[mask]->selection;
     if (!how)
         return BURST_OK;
+    const PlanScoring of = plan_scoring(how);
     const BurstSelectSizes n = {PLAN_TOKENS,
                                 PLAN_SEQUENCE,
                                 PLAN_GROUP,
                                 how->block,
                                 how->queries,
-                                PLAN_KV_HEADS * burst_select_width(how->key, PLAN_HEAD_DIM),
-                                PLAN_HEADS * burst_select_query_width(how->query, PLAN_HEAD_DIM),
-                                burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS) * how->top,
+                                of.kv_heads * burst_select_width(how->key, how->block, of.dim),
+                                of.q_heads * burst_select_query_width(how->query, of.dim),
+                                of.lists * how->top,
                                 how->top,
                                 1,
                                 PLAN_TABLES};
@@ -117,20 +119,20 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     const cudaStream_t compute = burst_gpu_compute(s->exec);
     const BurstChoosing mine = plan_choosing(s, s->me);
     const int64_t blocks = (PLAN_SEQUENCE + how->block - 1) / how->block;
-    BurstChoose x = {*how, PLAN_HEADS, PLAN_KV_HEADS, PLAN_SEQUENCE, {}};
+    BurstChoose x = {*how, of.q_heads, of.kv_heads, of.lists, PLAN_SEQUENCE, {}};
     burst_doing(c, "choosing blocks");
     BURST_TRY(plan_choose_tables(c, s, (int32_t *)(scratch + at.tables), &x));
-    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, PLAN_KV_HEADS, PLAN_HEAD_DIM), PLAN_HEAD_DIM,
+    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, of.kv_heads, of.dim), of.dim,
                                 own, compute));
     BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, 1, blocks, keys));
-    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, PLAN_HEADS, PLAN_HEAD_DIM), PLAN_HEAD_DIM,
+    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, of.q_heads, of.dim), of.dim,
                                    own, compute));
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
         BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, 1, tiles));
     else
         PLAN_CUDA(
             burst_choose_place(mine, how->queries, n.query_words, own, n.query_words, 1, tiles, compute));
-    PLAN_CUDA(plan_choose(s, mask, x, tiles, keys, scratch + at.work, (int32_t *)own));
+    PLAN_CUDA(plan_choose(s, mask, x, of.dim, tiles, keys, scratch + at.work, (int32_t *)own));
     BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, n.list_words, 1, lists));
 #if defined PLAN_CHECKED || defined PLAN_SEE_CHOSEN
     BURST_TRY(plan_see_chosen(c, s, &x, n.list_words, lists));

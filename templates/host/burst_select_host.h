@@ -4,6 +4,8 @@
 #ifndef BURST_SELECT_HOST_H
 #define BURST_SELECT_HOST_H
 
+#include "burst_indexer.h"
+
 /* Sends `words` of each rank's own to all ranks: parts [ranks][words], of which each rank has as many as its
  * chunk. No other transfer of the plan is under way. */
 static inline int plan_share_words(BurstCtx *c, PlanState *s, const float *own, int64_t words, float *parts)
@@ -45,10 +47,12 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
     const BurstChunk *chunk = &s->chunk[s->me];
     if (!how)
         return BURST_OK;
+    const PlanScoring of = plan_scoring(how);
     const BurstSelect x = {.how = how,
-                           .q_heads = PLAN_HEADS,
-                           .kv_heads = PLAN_KV_HEADS,
-                           .head_dim = PLAN_HEAD_DIM,
+                           .q_heads = of.q_heads,
+                           .kv_heads = of.kv_heads,
+                           .head_dim = of.dim,
+                           .lists = of.lists,
                            .sequence = PLAN_SEQUENCE,
                            .tables = s->tables,
                            .table_count = PLAN_TABLES};
@@ -57,11 +61,9 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
                                 .ranks = PLAN_GROUP,
                                 .block = how->block,
                                 .queries = how->queries,
-                                .key_words = PLAN_KV_HEADS * burst_select_width(how->key, PLAN_HEAD_DIM),
-                                .query_words = PLAN_HEADS *
-                                               burst_select_query_width(how->query, PLAN_HEAD_DIM),
-                                .list_words = burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS) *
-                                              how->top,
+                                .key_words = of.kv_heads * burst_select_width(how->key, how->block, of.dim),
+                                .query_words = of.q_heads * burst_select_query_width(how->query, of.dim),
+                                .list_words = of.lists * how->top,
                                 .top = how->top,
                                 .device = 0,
                                 .tables = PLAN_TABLES};

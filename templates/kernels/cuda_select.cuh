@@ -11,10 +11,11 @@
 
 enum { BURST_SELECT_THREADS = 256, BURST_SELECT_HEADS_AT_ONCE = 8 };
 
-/* A layer's choice. table[t]: values by position; NULL: none. */
+/* A layer's choice, with the heads of its queries and keys. lists: of a tile. table[t]: values by position;
+ * NULL: none. */
 typedef struct BurstChoose {
     BurstSelection how;
-    int q_heads, kv_heads, sequence;
+    int q_heads, kv_heads, lists, sequence;
     const int32_t *table[BURST_MAX_TABLES];
 } BurstChoose;
 
@@ -95,7 +96,7 @@ static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstCho
 {
     const int at = (int)(blockIdx.x * s.how.block), head = (int)blockIdx.y, column = (int)threadIdx.x,
               n = min((int)s.how.block, c.n - at), begin = c.position[at], end = begin + n,
-              width = (int)burst_select_width(s.how.key, d);
+              width = (int)burst_select_width(s.how.key, s.how.block, d);
     const int2 run = burst::select_run(s, begin, end, end - 1);
     const __nv_bfloat16 *const x = k.at + head * k.head + (at + run.x - begin) * k.row + column;
     float *const to = out + ((int64_t)blockIdx.x * s.kv_heads + head) * width + column;
@@ -104,7 +105,10 @@ static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstCho
     if (s.how.key == BURST_SELECT_LIMITS) {
         const float2 limits = burst::select_limits(x, k.row, end - run.x);
         to[0] = limits.x, to[d] = limits.y;
-    } else
+    } else if (s.how.key == BURST_SELECT_MAX_KEY)
+        for (int i = 0; i < (int)s.how.block; i++) /* the last one again where a block has fewer */
+            to[i * d] = __bfloat162float(x[min(i, end - run.x - 1) * k.row]);
+    else
         to[0] = s.how.key == BURST_SELECT_MEAN_KEY ? burst::select_mean(x, k.row, end - run.x)
                                                    : __bfloat162float(x[0]);
 }
@@ -245,14 +249,11 @@ static __device__ __forceinline__ const float *select_query(const BurstChoose &s
     return x.queries + ((int64_t)(tile - before) * s.q_heads + head) * width + (before ? x.d : 0);
 }
 
-/* The sum of the scores of `heads` that read one key head, in the order of channels, then of heads. q:
- * [channels][heads at once]. */
-template <bool LIMITS>
-static __device__ __forceinline__ float select_score(const float *keys, int blocks, int d, const float *q,
-                                                     int heads)
+/* The products of heads with one of the block's keys. */
+template <bool LIMITS, int H>
+static __device__ __forceinline__ void select_products(const float *keys, int blocks, int d, const float *q,
+                                                       float (&score)[H])
 {
-    constexpr int H = BURST_SELECT_HEADS_AT_ONCE;
-    float score[H] = {}, sum = 0;
 #pragma unroll 4
     for (int c = 0; c < d; c++) {
         const float lo = __ldg(keys + (int64_t)c * blocks),
@@ -263,19 +264,36 @@ static __device__ __forceinline__ float select_score(const float *keys, int bloc
             score[h] = LIMITS ? score[h] + max_or_nan(of * lo, of * hi) : fmaf(of, lo, score[h]);
         }
     }
+}
+
+/* The sum of the scores of `heads` that read one key head, in the order of channels, then of heads. n: keys
+ * that represent the block. q: [channels][heads at once]. */
+template <bool LIMITS, int H>
+static __device__ __forceinline__ float select_score(const float *keys, int blocks, int d, int n,
+                                                     const float *q, int heads)
+{
+    float score[H] = {}, sum = 0;
+    select_products<LIMITS>(keys, blocks, d, q, score);
+    for (int i = 1; i < n; i++) {
+        float other[H] = {};
+        select_products<LIMITS>(keys + (int64_t)i * d * blocks, blocks, d, q, other);
+#pragma unroll
+        for (int h = 0; h < H; h++)
+            score[h] = max_or_nan(score[h], other[h]);
+    }
 #pragma unroll
     for (int h = 0; h < H; h++)
         sum += h < heads ? score[h] : 0.0f;
     return sum;
 }
 
-/* The scores of all blocks that the tile may choose, as ranks, in the row; 0: others. */
+/* The scores of all blocks that the tile may choose, as ranks, in the row; 0: others. H: heads at once. */
+template <int H>
 static __device__ __forceinline__ void select_scores(const BurstChoose &s, const BurstScoring &x, int tile,
                                                      int own, int first, uint32_t *row, float *q)
 {
-    constexpr int H = BURST_SELECT_HEADS_AT_ONCE;
-    const int group = s.q_heads / s.kv_heads, width = (int)burst_select_width(s.how.key, x.d),
-              end = first + x.each;
+    const int group = s.q_heads / s.kv_heads, width = (int)burst_select_width(s.how.key, s.how.block, x.d),
+              end = first + x.each, n = s.how.key == BURST_SELECT_MAX_KEY ? (int)s.how.block : 1;
     for (int head = first; head < end;) {
         const int kv = head / group, count = min(min(H, end - head), (kv + 1) * group - head);
         const bool begins = head == first, ends = head + count == end;
@@ -294,8 +312,8 @@ static __device__ __forceinline__ void select_scores(const BurstChoose &s, const
             const float *const keys = x.keys + (int64_t)kv * width * x.blocks + b;
             const float score = (begins ? 0.0f : __uint_as_float(row[b])) +
                                 (s.how.key == BURST_SELECT_LIMITS
-                                     ? select_score<true>(keys, x.blocks, x.d, q, count)
-                                     : select_score<false>(keys, x.blocks, x.d, q, count));
+                                     ? select_score<true, H>(keys, x.blocks, x.d, n, q, count)
+                                     : select_score<false, H>(keys, x.blocks, x.d, n, q, count));
             row[b] = ends ? select_rank(score) : __float_as_uint(score);
         }
         head += count;
@@ -421,7 +439,10 @@ static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
                   tile = c.position[own * queries_of] / queries_of;
         uint32_t last = 1;
         int mine = 0, equal = s.how.top;
-        burst::select_scores(s, x, tile, own, list * x.each, row, queries);
+        if (x.each == 1 || s.q_heads == s.kv_heads)
+            burst::select_scores<1>(s, x, tile, own, list * x.each, row, queries);
+        else
+            burst::select_scores<BURST_SELECT_HEADS_AT_ONCE>(s, x, tile, own, list * x.each, row, queries);
         for (int b = (int)threadIdx.x; b < x.blocks; b += BURST_SELECT_THREADS)
             mine += row[b] != 0;
         if (burst::select_total(mine) > s.how.top)
@@ -476,7 +497,7 @@ static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int
     const int blocks = (int)burst_select_units(s.sequence, s.how.block),
               tiles = (int)burst_select_units(s.sequence, s.how.queries),
               own = (int)burst_select_units(c.n, s.how.queries), words = (blocks + 31) / 32,
-              n_lists = burst_select_lists(s.how.heads, s.q_heads, s.kv_heads), all = own * n_lists;
+              n_lists = s.lists, all = own * n_lists;
     BurstSide *const of_blocks = (BurstSide *)work, *const of_tiles = of_blocks + blocks;
     uint32_t *const open = (uint32_t *)(of_tiles + tiles), *const rows = open + (int64_t)own * words;
     const BurstScoring x = {queries, keys, open, rows, lists, d, blocks, words, s.q_heads / n_lists, n_lists};

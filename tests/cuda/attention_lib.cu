@@ -93,7 +93,7 @@ int test_represent(const BurstChoose *s, const BurstChoosing *c, const BurstRows
                    float *own, float *all, cudaStream_t stream)
 {
     const int64_t words = queries ? s->q_heads * burst_select_query_width(s->how.query, HEAD_DIM)
-                                  : s->kv_heads * burst_select_width(s->how.key, HEAD_DIM),
+                                  : s->kv_heads * burst_select_width(s->how.key, s->how.block, HEAD_DIM),
                   blocks = burst_select_units(s->sequence, s->how.block);
     const cudaError_t e = queries ? burst_choose_queries(*s, *c, *rows, HEAD_DIM, own, stream)
                                   : burst_choose_keys(*s, *c, *rows, HEAD_DIM, own, stream);

@@ -10,7 +10,7 @@ from attention import Chosen, MAX_TABLES, Ring, Tokens, call, loaded, rows
 
 TILE = 128
 FIRST_QUERY, PREVIOUS_MEAN, OWN_MEAN = range(3)
-MEAN_KEY, LIMITS, FIRST_KEY = range(3)
+MEAN_KEY, LIMITS, FIRST_KEY, MAX_KEY = range(4)
 OF_HEAD, OF_KV, OF_ALL = range(3)
 
 
@@ -29,11 +29,11 @@ class Selection(typing.NamedTuple):
 
 class How(C.Structure):
     _fields_ = [("top", C.c_int), ("query", C.c_int), ("key", C.c_int), ("heads", C.c_int), ("block", C.c_int64), ("queries", C.c_int64),
-                ("noncausal", C.c_bool), ("documents", C.c_int), ("by_position", C.c_bool), ("open", C.c_void_p)]
+                ("noncausal", C.c_bool), ("indexer", C.c_bool), ("documents", C.c_int), ("by_position", C.c_bool), ("open", C.c_void_p)]
 
 
 class Choose(C.Structure):
-    _fields_ = [("how", How), ("q_heads", C.c_int), ("kv_heads", C.c_int), ("sequence", C.c_int), ("table", C.c_void_p * MAX_TABLES)]
+    _fields_ = [("how", How), ("q_heads", C.c_int), ("kv_heads", C.c_int), ("lists", C.c_int), ("sequence", C.c_int), ("table", C.c_void_p * MAX_TABLES)]
 
 
 class Choosing(C.Structure):
@@ -56,12 +56,12 @@ class Chooser:
         self.parts = [p.cuda() for p in (parts or [torch.arange(n, dtype=torch.int32)])]
         self.lib.test_choose_work.restype = C.c_int64
         self.lib.test_choose_work.argtypes = [C.c_int64, C.c_int64]
-        how = How(top, s.query, s.key, s.heads, s.block, TILE, s.noncausal, 1 if s.documents else 0, False, None)
-        self.choose = Choose(how, h, hk, n, (C.c_void_p * MAX_TABLES)(doc.data_ptr(), None, None, None))
+        how = How(top, s.query, s.key, s.heads, s.block, TILE, s.noncausal, False, 1 if s.documents else 0, False, None)
+        self.choose = Choose(how, h, hk, lists_of(s, h, hk), n, (C.c_void_p * MAX_TABLES)(doc.data_ptr(), None, None, None))
         self.blocks, self.tiles = units(n, s.block), units(n, TILE)
         self.work = torch.empty(self.lib.test_choose_work(self.blocks, self.tiles), dtype=torch.uint8, device="cuda")
         self.lists = torch.full((self.tiles, lists_of(s, h, hk), top), -7, dtype=torch.int32, device="cuda")
-        d2 = 2 if s.query == PREVIOUS_MEAN else 1, 2 if s.key == LIMITS else 1
+        d2 = 2 if s.query == PREVIOUS_MEAN else 1, {LIMITS: 2, MAX_KEY: s.block}.get(s.key, 1)
         self.room = [torch.empty(self.tiles * h * d2[0] * 256, device="cuda"), torch.empty(self.blocks * hk * d2[1] * 256, device="cuda")]
         self.all = [torch.empty_like(x) for x in self.room]
 
@@ -143,7 +143,7 @@ def allowed(s, n, doc):
 
 
 def represent_keys(s, k, doc):
-    """[kv][blocks][1 or 2][d]"""
+    """[kv][blocks][keys that represent a block][d]"""
     hk, n, d = k.shape
     out = []
     for b in range(0, n, s.block):
@@ -151,7 +151,8 @@ def represent_keys(s, k, doc):
         if s.documents:
             own = doc[b:b + x.shape[1]]
             x = x[:, own == own[-1]]
-        out.append({MEAN_KEY: lambda: x.mean(1)[:, None], LIMITS: lambda: torch.stack((x.amin(1), x.amax(1)), 1), FIRST_KEY: lambda: x[:, :1]}[s.key]())
+        out.append({MEAN_KEY: lambda: x.mean(1)[:, None], LIMITS: lambda: torch.stack((x.amin(1), x.amax(1)), 1), FIRST_KEY: lambda: x[:, :1],
+                    MAX_KEY: lambda: x[:, torch.arange(s.block, device="cuda").clamp(max=x.shape[1] - 1)]}[s.key]())
     return torch.stack(out, 1)
 
 
@@ -176,6 +177,9 @@ def brute_force(s, q, k, doc):
     if s.key == LIMITS:
         terms = torch.maximum(queries[:, :, None] * keys[:, None, :, 0], queries[:, :, None] * keys[:, None, :, 1])
         score, size = terms.sum(3), terms.abs().sum(3)
+    elif s.key == MAX_KEY:
+        score = torch.einsum("htd,hbkd->htbk", queries, keys).amax(3)
+        size = torch.einsum("htd,hbkd->htbk", queries.abs(), keys.abs()).amax(3)
     else:
         score = queries @ keys[:, :, 0].transpose(1, 2)
         size = queries.abs() @ keys[:, :, 0].abs().transpose(1, 2)

@@ -13,7 +13,7 @@ import sys
 import torch
 
 from attention import Ring, split
-from selecting import (FIRST_KEY, FIRST_QUERY, LIMITS, MEAN_KEY, OF_ALL, OF_HEAD, OF_KV, OWN_MEAN, PREVIOUS_MEAN, TILE, Chooser, Selected, Selection,
+from selecting import (FIRST_KEY, FIRST_QUERY, LIMITS, MAX_KEY, MEAN_KEY, OF_ALL, OF_HEAD, OF_KV, OWN_MEAN, PREVIOUS_MEAN, TILE, Chooser, Selected, Selection,
                        check_lists, kept, units)
 from test_attention import LIMIT, LSE_LIMIT, error, inputs
 
@@ -26,6 +26,7 @@ names = ("O", "dQ", "dK", "dV")
 own_tile = lambda q, k: q // TILE == k // TILE
 SELECTIONS = {  # as select.burst has them
     "plain": Selection(0, 0, 128, FIRST_QUERY, MEAN_KEY, OF_KV, lambda q, k, doc: q >= k, own_tile),
+    "greatest": Selection(0, 0, 128, FIRST_QUERY, MAX_KEY, OF_KV, lambda q, k, doc: q >= k, own_tile),
     "limits": Selection(1, 1, 64, FIRST_QUERY, LIMITS, OF_HEAD, lambda q, k, doc: q >= k, lambda q, k: own_tile(q, k) | (k < 64)),
     "documents": Selection(2, 2, 32, PREVIOUS_MEAN, MEAN_KEY, OF_KV, lambda q, k, doc: (q >= k) & (doc[q.long()] == doc[k.long()]), own_tile, documents=True),
     "both": Selection(3, 3, 48, OWN_MEAN, FIRST_KEY, OF_ALL, lambda q, k, doc: (q >= 0) & (k >= 0), lambda q, k: (q < 0) & (k < 0), noncausal=True),

@@ -191,6 +191,7 @@ static BurstSelect select_of(const Case *c)
                          .q_heads = c->q_heads,
                          .kv_heads = c->kv_heads,
                          .head_dim = c->d,
+                         .lists = c->lists,
                          .sequence = c->n,
                          .tables = &c->tables,
                          .table_count = rules.documents};
@@ -199,7 +200,7 @@ static BurstSelect select_of(const Case *c)
 static int32_t *choose(const Case *c, int ranks, const Rank *rank)
 {
     const BurstSelect s = select_of(c);
-    const int64_t key_words = c->kv_heads * burst_select_width(c->how.key, c->d),
+    const int64_t key_words = c->kv_heads * burst_select_width(c->how.key, c->how.block, c->d),
                   query_words = c->q_heads * burst_select_query_width(c->how.query, c->d),
                   list_words = c->lists * c->how.top;
     float *keys = zero_floats(c->blocks * key_words), *queries = zero_floats(c->tiles * query_words),
@@ -327,6 +328,20 @@ static void mean_of(const Case *c, const float *x, int64_t begin, int64_t end, i
         out[t] = (float)(sum[t] / (double)n);
 }
 
+/* The greatest product of the query with a key of the block, of those in its last one's document. */
+static double want_greatest(const Case *c, const float *query, const float *k, int64_t begin, int64_t end)
+{
+    double most = -INFINITY;
+    for (int64_t i = begin; i < end; i++) {
+        double sum = 0;
+        for (int t = 0; t < c->d; t++)
+            sum += (double)query[t] * (double)k[i * c->d + t];
+        if (same_document(i, end - 1) && (isnan(sum) || !(sum <= most)))
+            most = isnan(most) ? most : sum;
+    }
+    return most;
+}
+
 static double want_score(const Case *c, int h, int64_t tile, int64_t block)
 {
     const float *q = c->q + h * c->n * c->d, *k = c->k + h / (c->q_heads / c->kv_heads) * c->n * c->d;
@@ -339,6 +354,8 @@ static double want_score(const Case *c, int h, int64_t tile, int64_t block)
     if (c->how.query == BURST_SELECT_PREVIOUS_MEAN && tile > 0 && same_document(first - 1, first))
         mean_of(c, q, first - TILE, first, first, query);
     double sum = 0;
+    if (c->how.key == BURST_SELECT_MAX_KEY)
+        return want_greatest(c, query, k, begin, end);
     if (c->how.key == BURST_SELECT_MEAN_KEY)
         mean_of(c, k, begin, end, end - 1, key);
     for (int t = 0; t < c->d; t++) {

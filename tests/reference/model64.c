@@ -47,6 +47,11 @@ static int scan_columns(const Shape64 *s)
       !s->latent && !s->scan.heads) \
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
     X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, !s->scan.heads) \
+    X(IQ, "self_attn.indexer.q_proj.weight", s->index.heads * s->index.dim, s->hidden, true, s->index.heads) \
+    X(IK, "self_attn.indexer.k_proj.weight", s->index.kv_heads * s->index.dim, s->hidden, true, \
+      s->index.heads) \
+    X(IQN, "self_attn.indexer.q_norm.weight", s->index.dim, 1, false, s->index.norm) \
+    X(IKN, "self_attn.indexer.k_norm.weight", s->index.dim, 1, false, s->index.norm) \
     X(SQKV, "linear_attn.in_proj_qkv.weight", scan_columns(s), s->hidden, true, s->scan.heads) \
     X(SZ, "linear_attn.in_proj_z.weight", s->scan.heads * s->scan.value_dim, s->hidden, true, s->scan.heads) \
     X(SB, "linear_attn.in_proj_b.weight", s->scan.heads, s->hidden, true, s->scan.heads && !s->scan.plain) \
@@ -96,6 +101,8 @@ static Shape64 shape_of(const Shape64 *s, int layer)
         of.latent = of.query_latent = 0, of.qkv_bias = of.qk_norm = of.sinks = false;
     else
         of.scan = (Scan64){0};
+    if (!s->indexed || !s->indexed[layer])
+        of.index = (struct Index64){0};
     if (s->dense && s->dense[layer])
         of.experts = of.shared_ffn = of.groups = 0, of.ffn = s->dense_ffn,
         of.shared_gate = of.router_bias = of.correction = of.expert_bias = false;
@@ -552,6 +559,33 @@ static Scan64Weights scan_weights(const Layer *w)
                            w->at[L_SDT],   w->at[L_SBIAS], w->at[L_SD]};
 }
 
+/* Queries or keys of the indexer, by heads; norm: the number of its weight. */
+static double *index_of(const Shape64 *s, int64_t n, int heads, const double *x, const double *w,
+                        const double *norm)
+{
+    const int d = s->index.dim;
+    double *flat = new64(n * heads * d), *y = new64(n * heads * d);
+    linear(n, s->hidden, heads * d, x, w, flat);
+    if (s->index.norm)
+        rmsnorm(s->norm_eps, n * heads, d, flat, norm, flat);
+    for (int64_t i = 0; i < n * heads; i++)
+        rotate(flat + i * d, s->index.rotary, s->rope_theta, position_of(s, i / heads), 1);
+    to_heads(n, heads, d, NULL, flat, y);
+    free(flat);
+    return y;
+}
+
+static Score64 index_forward(const Shape64 *s, int64_t n, const Layer *w, const double *x)
+{
+    const struct Index64 *i = &s->index;
+    if (!i->heads)
+        return (Score64){0};
+    return (Score64){i->heads, i->kv_heads, i->dim, index_of(s, n, i->heads, x, w->at[L_IQ], w->at[L_IQN]),
+                     index_of(s, n, i->kv_heads, x, w->at[L_IK], w->at[L_IKN])};
+}
+
+static void index_free(const Score64 *x) { free((double *)x->q), free((double *)x->k); }
+
 /* From c->h1 to what is added to the layer's input, in c->x2. */
 static void attend(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c)
 {
@@ -564,7 +598,9 @@ static void attend(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kep
         project(s, n, projection(s, L_V), c->h1, w, c->v);
     }
     Attention64 a = attention_of(s, n, mask, c, w, NULL);
+    a.score = index_forward(s, n, w, c->h1);
     attention64_forward(&a, c->o, c->lse);
+    index_free(&a.score);
     from_heads(n, s->heads, d, NULL, c->o, c->ot);
     if (s->attention_gate) {
         linear(n, s->hidden, s->heads * d, c->h1, w->at[L_AGATE], c->ag);
@@ -678,7 +714,9 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
         gate_back(s, n, w, dw, c, dot, dh);
     to_heads(n, s->heads, e, NULL, dot, d_o);
     Attention64 a = attention_of(s, n, mask, c, w, dw);
+    a.score = index_forward(s, n, w, c->h1);
     attention64_backward(&a, c->o, d_o, dq, dk, dv);
+    index_free(&a.score);
     if (s->latent) {
         latent_back(s, n, w, dw, c, dq, dk, dv, dh);
     } else {

@@ -19,12 +19,12 @@
 typedef bool (*Keep64)(int64_t q, int64_t k, const void *ctx);
 /* Blocks of keys that tiles of 128 queries choose; `always` need not be chosen. */
 enum { SELECT64_FIRST_QUERY, SELECT64_PREVIOUS_MEAN, SELECT64_OWN_MEAN };
-enum { SELECT64_MEAN_KEY, SELECT64_LIMITS, SELECT64_FIRST_KEY };
+enum { SELECT64_MEAN_KEY, SELECT64_LIMITS, SELECT64_FIRST_KEY, SELECT64_MAX_KEY };
 enum { SELECT64_OF_HEAD, SELECT64_OF_KV, SELECT64_OF_ALL };
 typedef struct Select64 {
     int top, query, key, heads;
     int64_t block;
-    bool noncausal, documents;
+    bool noncausal, documents, indexer; /* indexer: scores are of queries and keys of its own */
     bool (*always)(int64_t q, int64_t k);
 } Select64;
 /* With a selection `keep` is what it may choose among; doc: numbers of documents. lists [tiles][lists of a
@@ -40,6 +40,12 @@ typedef struct Mask64 {
 /* Zeroed memory of count doubles; never NULL. Free with free(). */
 double *new64(int64_t count);
 
+/* Queries and keys by which a selection scores, with so many heads of so many elements. */
+typedef struct Score64 {
+    int heads, kv_heads, head_dim;
+    const double *q, *k; /* [heads][n][d], [kv_heads][n][d] */
+} Score64;
+
 /* ---- attention alone (attention64.c) ---- */
 typedef struct Attention64 {
     int64_t n;
@@ -51,6 +57,7 @@ typedef struct Attention64 {
     const double *sink;  /* [H] a score beside each row's keys, whose value is 0; NULL: none */
     double *d_sink;      /* [H] backward adds to it; NULL: it does not */
     int value_dim;       /* e: of v, o and their gradients; 0: d */
+    Score64 score; /* of an indexer */
 } Attention64;
 /* select64.c: [H][tiles][blocks] 1: chosen; NULL without a selection. */
 uint8_t *select64(const Attention64 *a);
@@ -119,6 +126,13 @@ typedef struct Shape64 {
      * first, where states and convolutions begin anew */
     Scan64 scan;
     const bool *scans;
+    /* an indexer (MSA, arXiv 2606.13392): its heads, those of its keys, their elements, of which the first
+     * so many turn, and whether they are normed; of layers with `indexed` [layers]. heads 0: none */
+    struct Index64 {
+        int heads, kv_heads, dim, rotary;
+        bool norm;
+    } index;
+    const bool *indexed;
     const int32_t *place;
 } Shape64;
 /* experts64.c: router [E][D], bias and correction [E] or NULL; w: of each expert gate, up [ffn][D], down

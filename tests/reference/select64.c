@@ -29,12 +29,27 @@ static void mean_of(const Mask64 *m, const double *x, int d, int64_t begin, int6
         out[t] = (double)(float)(out[t] / (double)n);
 }
 
+/* The layer's, or an indexer's. */
+static Score64 scored(const Attention64 *a)
+{
+    return a->mask.select->indexer ? a->score : (Score64){a->heads, a->kv_heads, a->head_dim, a->q, a->k};
+}
+
+static double dot(int d, const double *x, const double *y)
+{
+    double sum = 0;
+    for (int t = 0; t < d; t++)
+        sum += x[t] * y[t];
+    return sum;
+}
+
 static double score_of(const Attention64 *a, int h, int64_t tile, int64_t begin, int64_t end)
 {
     const Mask64 *m = &a->mask;
     const Select64 *s = m->select;
-    const int d = a->head_dim;
-    const double *q = a->q + h * a->n * d, *k = a->k + h / (a->heads / a->kv_heads) * a->n * d;
+    const Score64 x = scored(a);
+    const int d = x.head_dim;
+    const double *q = x.q + h * a->n * d, *k = x.k + h / (x.heads / x.kv_heads) * a->n * d;
     const int64_t first = tile * TILE;
     double query[d], key[d], sum = 0;
     memcpy(query, q + first * d, sizeof query);
@@ -44,6 +59,12 @@ static double score_of(const Attention64 *a, int h, int64_t tile, int64_t begin,
         mean_of(m, q, d, first, first + TILE < a->n ? first + TILE : a->n, first, query);
     while (!together(m, begin, end - 1))
         begin++;
+    if (s->key == SELECT64_MAX_KEY) {
+        double most = -INFINITY;
+        for (int64_t i = begin; i < end; i++)
+            most = fmax(most, dot(d, query, k + i * d));
+        return most;
+    }
     mean_of(m, k, d, begin, end, end - 1, key);
     for (int t = 0; t < d; t++) {
         double best = query[t] * (s->key == SELECT64_MEAN_KEY ? key[t] : k[begin * d + t]);
@@ -105,7 +126,7 @@ uint8_t *select64(const Attention64 *a)
         return NULL;
     const int64_t tiles = (a->n + TILE - 1) / TILE, blocks = (a->n + s->block - 1) / s->block;
     const int group = s->heads == SELECT64_OF_KV ? a->heads / a->kv_heads : a->heads,
-              each = s->heads == SELECT64_OF_HEAD ? 1 : group;
+              each = s->heads == SELECT64_OF_HEAD ? 1 : group, scoring = scored(a).heads * each / a->heads;
     uint8_t *chosen = calloc((size_t)(a->heads * tiles * blocks), 1);
     if (!chosen)
         exit(3);
@@ -114,7 +135,7 @@ uint8_t *select64(const Attention64 *a)
             if (a->mask.lists)
                 take(a, h / each, t, a->heads / each, chosen + (h * tiles + t) * blocks);
             else
-                choose(a, h / each * each, h / each * each + each, t, blocks,
+                choose(a, h / each * scoring, (h / each + 1) * scoring, t, blocks,
                        chosen + (h * tiles + t) * blocks);
     return chosen;
 }

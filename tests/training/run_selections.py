@@ -27,9 +27,18 @@ select documents = top 2 of k / 32 by dot(previous mean Q, mean K) for each head
 select both = top 5 of k / 64 by dot(mean Q, mean K) noncausal for kv_head per 128 queries where true;
 select most = top 64 of k / 32 by dot(first Q, mean K) for each head per 128 queries
   where causal and (q - k < 300 or k < 40) always q / 128 == k / 128;
+select greatest = top 2 of k / 48 by dot(first Q, max K) for each head per 128 queries where document always q / 128 == k / 128;
 mask dense = causal and (q - k < 300 or k < 40);
 mask narrow = most and q - k < 200;
 mask narrow_dense = causal and q - k < 200;
+"""
+INDEXER = """
+indexer ix { heads 4; kv_heads %s; dim 16; norm %s; from hidden; train frozen; }
+select msa = top 2 of k / 64 by ix(first Q, max K) for kv_head per 128 queries where causal always q / 128 == k / 128;
+select indexed = top 3 of k / 32 by ix(previous mean Q, mean K) for all heads per 128 queries
+  where causal always q - k >= 0 and q - k < 192 or k < 4;
+select all_blocks = top 64 of k / 32 by ix(first Q, max K) for each head per 128 queries where causal always q / 128 == k / 128;
+mask no_choice = causal or all_blocks;
 """
 SEE = """#include "burst_attend.h"
 void see_chosen(const BurstSelection *how, int64_t tiles, int64_t words, const int32_t *lists);
@@ -44,6 +53,7 @@ class Point(typing.NamedTuple):
     sequence: int = 512
     more: str = ""  # of the model
     data: int = 1
+    indexer: tuple = ()  # kv_heads, norm
 
 
 GRADIENTS = {
@@ -59,6 +69,11 @@ GRADIENTS = {
     "offload": Point(("documents", "limits"), 2, "schedule gather; partition zigzag; offload activations; recompute save(q, k, o, lse);"),
     "tensor": Point(("first", "documents"), 4, "tensor 2; schedule gather; partition contiguous;"),
     "shared": Point(("first", "documents", "causal"), 4, "tensor 4; recompute full;", more="qk_norm yes; "),
+    "greatest": Point(("greatest", "first"), 2, "schedule gather; partition contiguous;", 768),
+    "indexer": Point(("msa", "indexed"), indexer=(1, "rmsnorm")),
+    "indexer_some": Point(("causal", "msa", "causal", "indexed"), 2, "schedule gather; partition zigzag; recompute full;", indexer=(2, "rmsnorm")),
+    "indexer_heads": Point(("indexed", "msa"), 4, "schedule ulysses; partition contiguous; recompute selective;", more="qk_norm yes; ", indexer=(4, "none")),
+    "indexer_groups": Point(("msa", "msa", "indexed", "msa"), 2, "schedule gather; partition zigzag; recompute full(2); weights zero1;", indexer=(1, "none")),
     "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),
@@ -68,15 +83,18 @@ SENDS = {"first": Point(("first", "first"), 2, "schedule gather; partition conti
          "limits": Point(("limits", "limits"), 2, "schedule ulysses; partition contiguous;")}
 UNITS = {"B": 1e-3, "kB": 1, "MB": 1e3}
 ROUNDED = 0.02  # kB, of figures with two decimals
-SCORES = ("first", "limits", "documents", "previous")
+SCORES = ("first", "limits", "documents", "previous", "greatest", "msa", "indexed")
+INDEXED = ("msa", "indexed", "all_blocks", "no_choice")
 RANKS = (1, 2, 4)
 
 
 def model(p, train):
+    indexer = p.indexer or (1, "rmsnorm")
+    selections = SELECTIONS + (INDEXER % indexer if set(p.masks) & set(INDEXED) else "")
     layers = "".join(f"layers {i}: {mask}; " for i, mask in enumerate(p.masks[1:], 1))
     return f"""import "masks";
 model test {{ layers {len(p.masks)}; hidden 32; heads 4; kv_heads 2; head_dim 8; ffn swiglu 24; vocab 61; norm rmsnorm 1e-5; rope 10000; {p.more}}}
-{SELECTIONS}
+{selections}
 attention {{ default {p.masks[0]}; {layers}}}
 sequence {p.sequence};
 layout {{ data {p.data}; {p.layout} }}
@@ -124,11 +142,11 @@ class Driver:
 
     def alike(self, name, p):
         """All blocks: no bit differs."""
-        for chosen, dense in (("most", "dense"), ("narrow", "narrow_dense")):
+        for chosen, dense in (("most", "dense"), ("narrow", "narrow_dense"), ("all_blocks", "no_choice")):
             with_, without = (self.losses(f"alike_{name}_{mask}", p._replace(masks=(mask, "causal"))) for mask in (chosen, dense))
             require(len(with_) == 6 and len(set(with_)) == 6, f"{name}: {with_}")
             require(with_ == without, f"{name}: {chosen} {with_}\n{dense} {without}")
-        return "12 losses and norms are the same bits"
+        return "18 losses and norms are the same bits"
 
     def evaluates(self, name, p):
         """What a program evaluates before its first step is that step's loss."""
@@ -153,7 +171,7 @@ class Driver:
         found = set()
         for ranks in RANKS:
             layout = "schedule gather; partition contiguous;" if ranks > 1 else ""
-            p = Point((score, score), ranks, layout, 1536 if score == "previous" else 1024)
+            p = Point((score, score), ranks, layout, 1536 if score in ("previous", "greatest") else 1024)
             program = self.build(f"leak_{score}{ranks}", p, "batch 1;", self.args.leak)
             done = run([program], 120, self.environment, check=False)
             match = re.match(r"tokens (\d+) lists (\w+)", done.stdout)

@@ -73,6 +73,17 @@ static void take_scans(Whole *x)
     }
 }
 
+static void take_indexer(Whole *x)
+{
+    const BurstIndexer *i = &x->p->indexer;
+    if (!i->heads)
+        return;
+    x->shape.index = (struct Index64){i->heads, i->kv_heads, i->dim, i->rotary, i->norm};
+    x->shape.indexed = x->indexed = calloc((size_t)x->p->layers, sizeof *x->indexed);
+    for (int l = 0; x->indexed && l < x->p->layers; l++)
+        x->indexed[l] = layer_has(x->p, l, BURST_INDEXER_TENSORS "q_proj.weight");
+}
+
 int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
 {
     /* The plan's constants do not say eps and theta: every model of these tests has the same. */
@@ -103,18 +114,19 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
         x->shape.alpha = e->alpha, x->shape.offset = e->offset, x->shape.limit = e->limit;
     }
     take_scans(x);
+    take_indexer(x);
     x->tensors = tensor64_count(&x->shape);
     x->tensor = calloc((size_t)x->tensors, sizeof *x->tensor);
     x->shard = burst_take(c, (size_t)largest_shard(p) * sizeof(float));
     x->full = burst_take(c, (size_t)(largest_shard(p) * p->world) * sizeof(float));
-    if (!x->tensor || (p->layer.scan && !x->scans) || !x->shard || !x->full ||
-        (p->experts.experts && !x->dense))
+    if (!x->tensor || (p->layer.scan && !x->scans) || (p->indexer.heads && !x->indexed) || !x->shard ||
+        !x->full || (p->experts.experts && !x->dense))
         return burst_fail(c, BURST_E_MEMORY, "no memory for the whole model");
     x->count = tensor64_table(&x->shape, x->tensor);
     return BURST_OK;
 }
 
-void whole_close(Whole *x) { free(x->tensor), free(x->dense), free(x->scans); }
+void whole_close(Whole *x) { free(x->tensor), free(x->dense), free(x->scans), free(x->indexed); }
 
 static int gather(Whole *x, BurstGroup ranks, const float *shard, int64_t elements)
 {

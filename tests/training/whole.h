@@ -12,6 +12,7 @@ typedef struct Whole {
     Shape64 shape;
     double gap; /* of experts: the least distance from a chosen score to the next so far; 1: none is close */
     bool *dense, *scans; /* [layers] of a plan with experts: layers without; with scans: layers with one */
+    bool *indexed; /* [layers] with an indexer */
     int64_t agreed; /* choices of experts that were given and are the oracle's too */
     int tensors;
     Tensor64 *tensor;

@@ -130,8 +130,16 @@ static bool of_numbers(const Step *s, const Op *o)
     return all;
 }
 
+/* Whether all that it makes is an indexer's. */
+static bool is_frozen(const Step *s, const Op *o)
+{
+    return o->write[0].value >= 0 && s->values.at[o->write[0].value].frozen;
+}
+
 static void undo(Backward *b, const Op *forward)
 {
+    if (is_frozen(b->step, forward))
+        return;
     /* states have none either: the scan's backward finds those of the states after its pieces */
     if (of_numbers(b->step, forward) || forward->kind == OP_STATES)
         return;
@@ -178,14 +186,14 @@ static bool comes_last(const Backward *b, const Op *o)
     return two && others;
 }
 
-/* Whether backward of all readers of its outputs is done. A choice of blocks has none, so that gradients are
- * added up in the order that they have without one. */
+/* Whether backward of all readers of its outputs is done. A choice of blocks has none, nor has an indexer, so
+ * that gradients are added up in the order that they have without one. */
 static bool reads_undone(const Backward *b, const Op *o)
 {
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
         for (int j = 0; j < b->from->ops.n; j++)
             if (!b->done[j] && b->from->ops.at[j].kind != OP_SELECT &&
-                reads(&b->from->ops.at[j], o->write[i]))
+                !is_frozen(b->step, &b->from->ops.at[j]) && reads(&b->from->ops.at[j], o->write[i]))
                 return false;
     return true;
 }

@@ -58,6 +58,8 @@ static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
 static bool attends(const Model *m) { return !recurs(m) && mixer(m); }
 static bool rotates_last(const Model *m) { return attends(m) && !norms_rotated(m); }
 static bool selects(const Model *m) { return attends(m) && m->selects; }
+static bool indexes(const Model *m) { return m->indexer.heads > 0; }
+static bool norms_index(const Model *m) { return indexes(m) && m->indexer.norm; }
 static bool latent(const Model *m) { return m->latent > 0; }
 static bool no_latent(const Model *m) { return attends(m) && !m->latent; }
 static bool query_latent(const Model *m) { return m->query_latent > 0; }
@@ -151,6 +153,10 @@ static const Tensor layer_tensors[] = {
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL, attends},
     {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},
+    {BURST_INDEXER_TENSORS "q_proj.weight", DIM_INDEX_QUERY, DIM_HIDDEN, FIRST_NORMAL, indexes},
+    {BURST_INDEXER_TENSORS "k_proj.weight", DIM_INDEX_KEY, DIM_HIDDEN, FIRST_NORMAL, indexes},
+    {BURST_INDEXER_TENSORS "q_norm.weight", DIM_ONE, DIM_INDEX, FIRST_ONES, norms_index},
+    {BURST_INDEXER_TENSORS "k_norm.weight", DIM_ONE, DIM_INDEX, FIRST_ONES, norms_index},
     /* in the order in which folders have them in one tensor */
     {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_none},
     {"linear_attn.in_proj_qkv.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, scans},
@@ -333,6 +339,16 @@ static const PartValue part_values[] = {
     {attends, {.name = "k", .dim = {DIM_TOKENS, DIM_KEY}, .by_heads = true}},
     {attends, {.name = "v_flat", .dim = {DIM_TOKENS, DIM_VALUE}}},
     {attends, {.name = "v", .dim = {DIM_TOKENS, DIM_VALUE}, .by_heads = true}},
+    {norms_index, {.name = "index_q_raw", .dim = {DIM_TOKENS, DIM_INDEX_QUERY}, .frozen = true}},
+    {norms_index,
+     {.name = "rstd_index_q", .dim = {DIM_TOKENS, DIM_INDEX_HEADS}, .element = EL_FLOAT, .frozen = true}},
+    {indexes, {.name = "index_q_flat", .dim = {DIM_TOKENS, DIM_INDEX_QUERY}, .frozen = true}},
+    {indexes, {.name = "index_q", .dim = {DIM_TOKENS, DIM_INDEX_QUERY}, .by_heads = true, .frozen = true}},
+    {norms_index, {.name = "index_k_raw", .dim = {DIM_TOKENS, DIM_INDEX_KEY}, .frozen = true}},
+    {norms_index,
+     {.name = "rstd_index_k", .dim = {DIM_TOKENS, DIM_INDEX_KEY_HEADS}, .element = EL_FLOAT, .frozen = true}},
+    {indexes, {.name = "index_k_flat", .dim = {DIM_TOKENS, DIM_INDEX_KEY}, .frozen = true}},
+    {indexes, {.name = "index_k", .dim = {DIM_TOKENS, DIM_INDEX_KEY}, .by_heads = true, .frozen = true}},
     {selects, {.name = "selected", .dim = {DIM_TILES}, .element = EL_INT, .kept = true}},
     {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
@@ -451,7 +467,29 @@ static const Row layer_rows[] = {
     {OP_LINEAR, {"h1|x"}, {"v_product|v_flat"}, "self_attn.v_proj.weight", .part = no_latent},
     {OP_BIAS, {"v_product"}, {"v_flat"}, "self_attn.v_proj.bias", .part = qkv_bias},
     {OP_LAYOUT, {"v_flat"}, {"v"}, NULL, .part = attends},
-    {OP_SELECT, {"q", "k"}, {"selected"}, NULL, .part = selects},
+    {OP_LINEAR,
+     {"h1|x"},
+     {"index_q_raw|index_q_flat"},
+     BURST_INDEXER_TENSORS "q_proj.weight",
+     .part = indexes},
+    {OP_NORM,
+     {"index_q_raw"},
+     {"index_q_flat", "rstd_index_q"},
+     BURST_INDEXER_TENSORS "q_norm.weight",
+     .part = norms_index},
+    {OP_ROPE, {"index_q_flat"}, {"index_q"}, NULL, .part = indexes},
+    {OP_LINEAR,
+     {"h1|x"},
+     {"index_k_raw|index_k_flat"},
+     BURST_INDEXER_TENSORS "k_proj.weight",
+     .part = indexes},
+    {OP_NORM,
+     {"index_k_raw"},
+     {"index_k_flat", "rstd_index_k"},
+     BURST_INDEXER_TENSORS "k_norm.weight",
+     .part = norms_index},
+    {OP_ROPE, {"index_k_flat"}, {"index_k"}, NULL, .part = indexes},
+    {OP_SELECT, {"index_q|q", "index_k|k"}, {"selected"}, NULL, .part = selects},
     {OP_ATTENTION, {"q", "k", "v", "selected"}, {"o", "lse"}, NULL, .part = attends},
     {OP_SINK, {"o", "lse"}, {"o_sink"}, "self_attn.sinks", .part = sinks},
     {OP_LAYOUT, {"o_sink|o"}, {"o_flat"}, NULL, .part = attends},

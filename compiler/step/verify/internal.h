@@ -21,6 +21,7 @@ typedef struct Made {
     const UnitTensor *tensor;
     int ins, from[INS], output[INS];
     bool chosen[INS]; /* inputs that are numbers of chosen blocks, without gradients */
+    bool trains; /* its outputs reach a loss by operations that have gradients */
     uint64_t x[INS], y[OUTS], g[OUTS];
 } Made;
 

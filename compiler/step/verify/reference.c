@@ -320,10 +320,13 @@ static void add_gradients(Machine *m)
 {
     for (int i = m->made.n - 1; i >= 0; i--) {
         Made *x = &m->made.at[i];
-        for (int n = 0; n < x->ins; n++)
-            if (x->from[n] >= 0)
+        x->trains |= x->op->kind == OP_LOSS || x->op->kind == OP_BALANCE;
+        for (int n = 0; n < x->ins && x->trains; n++)
+            if (x->from[n] >= 0) {
                 m->made.at[x->from[n]].g[x->output[n]] += gradient_number(m, x, n);
-        if (adds_to_sum(x->op))
+                m->made.at[x->from[n]].trains = true;
+            }
+        if (adds_to_sum(x->op) && x->trains)
             m->sum[x->block == BLOCK_HEAD][x->weights] += part_number(m, x, 'w', 0);
     }
 }

@@ -1,5 +1,6 @@
 /* weights.cu: fp32 master shards on the device with their bf16 copies, the host's mirror, and the
  * optimizer's step. */
+#include "optimizer/decay.h"
 #include "optimizer/muon.h"
 #include "cuda/gpu.h"
 #include "cuda/ops/vec.cuh"
@@ -286,7 +287,7 @@ template <class G> static int update_unit(BurstGpu *g, int number, const Update 
             continue;
         const int64_t groups = (part.end + VEC - 1) / VEC - part.begin / VEC;
         adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(
-            which[t->init_std > 0], s, part.begin, part.end);
+            which[tensor_decays(t)], s, part.begin, part.end);
         BURST_TRY(gpu_launched(g, "AdamW"));
     }
     return BURST_OK;

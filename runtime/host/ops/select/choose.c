@@ -65,15 +65,33 @@ static bool may_choose(const BurstSelect *s, const BurstSide *tile, const BurstS
 
 /* ---- scores ---- */
 
+static double dot_of(int d, const float *q, const float *key)
+{
+    double sum = 0;
+    for (int c = 0; c < d; c++)
+        sum += (double)q[c] * (double)key[c];
+    return sum;
+}
+
+/* The greatest product with one of n keys; NaN if one is. */
+static double greatest_of(int d, int64_t n, const float *q, const float *key)
+{
+    double most = dot_of(d, q, key);
+    for (int64_t i = 1; i < n; i++) {
+        const double x = dot_of(d, q, key + i * d);
+        most = x > most || isnan(x) ? x : most;
+    }
+    return most;
+}
+
 static double product_of(const BurstSelect *s, const float *q, const float *key)
 {
     const int d = s->head_dim;
     double sum = 0;
-    if (s->how->key != BURST_SELECT_LIMITS) {
-        for (int c = 0; c < d; c++)
-            sum += (double)q[c] * (double)key[c];
-        return sum;
-    }
+    if (s->how->key == BURST_SELECT_MAX_KEY)
+        return greatest_of(d, s->how->block, q, key);
+    if (s->how->key != BURST_SELECT_LIMITS)
+        return dot_of(d, q, key);
     for (int c = 0; c < d; c++) {
         const double a = (double)q[c] * (double)key[c], b = (double)q[c] * (double)key[d + c];
         sum += a > b || isnan(a) ? a : b;
@@ -85,7 +103,8 @@ static double product_of(const BurstSelect *s, const float *q, const float *key)
 static double score_of(const BurstSelect *s, int first, int end, const float *q, int64_t q_width,
                        const float *key)
 {
-    const int64_t width = burst_select_width(s->how->key, s->head_dim), group = s->q_heads / s->kv_heads;
+    const int64_t width = burst_select_width(s->how->key, s->how->block, s->head_dim),
+                  group = s->q_heads / s->kv_heads;
     double sum = 0;
     for (int h = first; h < end; h++)
         sum += product_of(s, q + h * q_width, key + h / group * width);
@@ -143,14 +162,7 @@ static void list_of(const Scored *heap, int n, int top, int32_t *list)
 }
 
 /* Heads that share the i-th list of a tile. */
-static int heads_a_list(const BurstSelect *s)
-{
-    switch (s->how->heads) {
-    case BURST_SELECT_OF_HEAD: return 1;
-    case BURST_SELECT_OF_KV: return s->q_heads / s->kv_heads;
-    default: return s->q_heads;
-    }
-}
+static int heads_a_list(const BurstSelect *s) { return s->q_heads / s->lists; }
 
 /* The representative of a tile: of PREVIOUS_MEAN, what the tile before has for it, if that is not none. */
 static const float *query_of(const BurstSelect *s, const float *queries, int64_t tile, int64_t width)
@@ -170,9 +182,9 @@ void burst_select_blocks(const BurstSelect *s, const BurstChunk *c, const float 
 {
     const BurstSelection *how = s->how;
     const int64_t blocks = (s->sequence + how->block - 1) / how->block,
-                  words = s->kv_heads * burst_select_width(how->key, s->head_dim),
+                  words = s->kv_heads * burst_select_width(how->key, how->block, s->head_dim),
                   width = how->query == BURST_SELECT_PREVIOUS_MEAN ? 2 * s->head_dim : s->head_dim;
-    const int each = heads_a_list(s), n_lists = s->q_heads / each;
+    const int each = heads_a_list(s), n_lists = s->lists;
     BurstSide *side = scratch;
     Scored *heap = (Scored *)(void *)(side + blocks);
     int32_t *open = (int32_t *)(void *)(heap + how->top);
@@ -202,7 +214,7 @@ void burst_select_blocks(const BurstSelect *s, const BurstChunk *c, const float 
 int burst_select_check(const BurstSelect *s, const BurstChunk *c, const int32_t *lists)
 {
     const BurstSelection *how = s->how;
-    const int n_lists = s->q_heads / heads_a_list(s);
+    const int n_lists = s->lists;
     for (int64_t at = 0; at < c->tokens; at += how->queries) {
         const int64_t tile = c->position[at] / how->queries;
         const BurstSide of_tile = side_of(s, tile * how->queries, end_of(s, how->queries, tile));

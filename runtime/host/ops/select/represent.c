@@ -40,18 +40,27 @@ static void limits(int64_t n, int d, const float *x, float *out)
     }
 }
 
+/* The keys as they are; the last one again where a block has fewer. */
+static void all_keys(const BurstSelect *s, int64_t n, const float *x, float *out)
+{
+    const int d = s->head_dim;
+    for (int64_t i = 0; i < s->how->block; i++)
+        memcpy(out + i * d, x + select_least(i, n - 1) * d, (size_t)d * sizeof *out);
+}
+
 static void represent(const BurstSelect *s, int64_t n, const float *x, float *out)
 {
     switch (s->how->key) {
     case BURST_SELECT_MEAN_KEY: mean(n, s->head_dim, x, out); break;
     case BURST_SELECT_LIMITS: limits(n, s->head_dim, x, out); break;
+    case BURST_SELECT_MAX_KEY: all_keys(s, n, x, out); break;
     default: memcpy(out, x, (size_t)s->head_dim * sizeof *out);
     }
 }
 
 void burst_select_keys(const BurstSelect *s, const BurstChunk *c, const float *k, float *out)
 {
-    const int64_t block = s->how->block, width = burst_select_width(s->how->key, s->head_dim);
+    const int64_t block = s->how->block, width = burst_select_width(s->how->key, block, s->head_dim);
     for (int64_t at = 0, i = 0; at < c->tokens; at += block, i++) {
         const int64_t begin = c->position[at], n = select_least(block, c->tokens - at),
                       first = first_together(s, begin, begin + n, begin + n - 1) - begin;
