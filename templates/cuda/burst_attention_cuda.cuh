@@ -42,7 +42,7 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
     BURST_TRY(plan_home(s, BURST_T_O, lse, o, NULL, NULL));
     plan_count_pairs(s);
     BURST_TRY(plan_follow(s));
-#if PLAN_AT_ONCE
+#if PLAN_AT_ONCE && !defined PLAN_LIBRARY /* there it follows the first transfer: plan_attend_later */
     BURST_TRY(plan_attend_home(c, s));
 #endif
     BURST_TRY(plan_forward(c, s));

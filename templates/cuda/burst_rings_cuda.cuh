@@ -551,6 +551,10 @@ static inline int plan_attend_rest(BurstCtx *c, PlanState *s)
 static inline int plan_attend_later(BurstCtx *c, PlanState *s, int kv, PlanSlot *ks)
 {
     const int place = plan_key_place(s, kv);
+#ifdef PLAN_LIBRARY
+    if (s->attended == 0) /* transfers were queued: NCCL's kernels would wait for this launch */
+        BURST_TRY(plan_attend_home(c, s));
+#endif
     if (place >= PLAN_PIECES) {
         BurstForward *p = &s->launch.forward[place];
         p->k.at = (BurstBf16 *)ks->part[0];
