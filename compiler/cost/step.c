@@ -360,8 +360,9 @@ static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, boo
         p->pairs[r] += l->layers * pairs[r];
     const double all = sequence_pairs(p, d, mask, pairs);
     p->mean_pairs += l->layers * all / d->choice.ranks;
-    p->flops += 3 * 4.0 * l->layers * all * model_columns(&d->program->model, false) * d->shape.rank.heads *
-                d->shape.tensor;
+    const double passes = d->program->infer.lengths ? 1 : 3; /* gradients are twice as much as forward */
+    p->flops += passes * 4.0 * l->layers * all * model_columns(&d->program->model, false) *
+                d->shape.rank.heads * d->shape.tensor;
 }
 
 /* Over all layers: each once forward and once backward, or, with step, as often as in a step. */
