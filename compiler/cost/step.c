@@ -25,6 +25,13 @@ const double *model_seconds(const StepModel *m, const StepOp *o)
                                  m->rank_kinds];
 }
 
+/* An operation with any work takes at least as long as the shortest kernel. */
+static double op_seconds(RankKind k, Work w)
+{
+    const double seconds = work_seconds(k, w);
+    return seconds > 0 ? fmax(seconds, k.device->target->least_kernel) : 0;
+}
+
 static void rate_block(Arena *a, StepModel *m, int block)
 {
     const Block *b = &m->step->block[block];
@@ -38,7 +45,7 @@ static void rate_block(Arena *a, StepModel *m, int block)
         for (int u = 0; u < UNIT_KINDS * CHUNK_KINDS; u++) {
             const Work w = op_work(m->step, &b->ops.at[i], block, units[u / CHUNK_KINDS], u % CHUNK_KINDS);
             for (int k = 0; k < m->rank_kinds; k++)
-                *seconds++ = work_seconds(m->rank_kind[k], w);
+                *seconds++ = op_seconds(m->rank_kind[k], w);
         }
 }
 
