@@ -49,6 +49,7 @@ static inline int plan_attention(BurstCtx *c, PlanState *s, int mask, const Burs
     return plan_attend_end(c, s);
 }
 
+#ifndef PLAN_LIBRARY
 /* The kernels leave dQ in a column order of their own and unscaled: sums of it may travel and be added as
  * they are. Once it is complete at its owner, this kernel orders and scales it, 32 columns per warp. If a
  * head has an odd number of 16-column blocks, a group of 32 may lie in two warps, but then its halves are
@@ -75,6 +76,7 @@ static inline int plan_order_dq(BurstCtx *c, PlanState *s, float *dq)
     PLAN_CUDA(cudaGetLastError());
     return BURST_OK;
 }
+#endif
 
 #if PLAN_PIECES > 1
 /* Converts between [key heads][n][width] and [pieces][key heads][tokens of the piece][width]. */
@@ -141,7 +143,11 @@ static inline int plan_attention_back(BurstCtx *c, PlanState *s, int mask, const
         BURST_TRY(burst_gpu_add_floats(s->exec, compute, rows * PLAN_VALUE_DIM, to_v, dv));
     }
 #endif
+#ifdef PLAN_LIBRARY
+    return BURST_OK; /* plan_library_backward orders dQ as it rounds it */
+#else
     return s->tile.suspends ? BURST_OK : plan_order_dq(c, s, dq);
+#endif
 }
 
 #ifdef PLAN_LATENTS

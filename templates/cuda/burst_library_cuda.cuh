@@ -172,7 +172,9 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
                                   (const BurstBf16 *)a->v, a->lse, d_o, b->rows_delta, b->rows_dq, b->rows_dk,
                                   b->rows_dv));
     BURST_TRY(burst_library_gpu_end(s->exec));
-    BURST_TRY(plan_give_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, b->rows_dq, a->dq));
+    PLAN_CUDA(burst_finish_dq<PLAN_HEAD_DIM>(b->rows_dq, (int)s->n, PLAN_HEADS, PLAN_SCALE,
+                                             plan_rows((char *)a->dq, PLAN_HEADS, PLAN_HEAD_DIM),
+                                             burst_gpu_compute(s->exec)));
     BURST_TRY(plan_give_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, b->rows_dk, a->dk));
     return plan_give_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, b->rows_dv, a->dv);
 }
