@@ -178,11 +178,15 @@ static Links links_make(Arena *a, const Schedule *s)
 
 /* ---- tasks ---- */
 
+/* [ranks] The simulated rank a hop away, and the rank from which one comes. */
+typedef struct Hop { int *to, *from; } Hop;
+
 typedef struct Build {
     Arena *arena, *result; /* of the simulation; of its results */
     const AttentionInput *in;
     Links links;
     Sim *sim;
+    Hop *hop; /* [relative chunks] made on first use */
     /* [trace.n][ranks], -1: none */
     int *task;   /* computing, the transfer that arrives, or the begin of the rank's part of an exchange */
     int *usable; /* arrival: the task after which it can be read; exchange: the end of the rank's part */
@@ -210,20 +214,29 @@ static int grid_hop(const AttentionInput *in, int hop, int i)
     return real && !simulated ? in->size[i] / 2 : simulated;
 }
 
-static int grid_move(const AttentionInput *in, int rank, int hop, int sign)
+int grid_add(const AttentionInput *in, int rank, int hop)
 {
     const Choice *c = in->schedule->choice;
     int to = 0;
     for (int i = 0; i < c->coords; i++) {
         int64_t here = rank / in->stride[i] % in->size[i];
-        to += (int)burst_floor_mod(here + sign * grid_hop(in, hop, i), in->size[i]) * in->stride[i];
+        to += (int)burst_floor_mod(here + grid_hop(in, hop, i), in->size[i]) * in->stride[i];
     }
     return to;
 }
 
-int grid_add(const AttentionInput *in, int rank, int hop)
+static const Hop *hop_of(const Build *b, int hop)
 {
-    return grid_move(in, rank, hop, 1);
+    const int ranks = b->in->ranks;
+    Hop *h = &b->hop[hop];
+    if (h->to)
+        return h;
+    *h = (Hop){NEW_ARRAY(b->arena, int, ranks), NEW_ARRAY(b->arena, int, ranks)};
+    for (int r = 0; r < ranks; r++) {
+        h->to[r] = grid_add(b->in, r, hop);
+        h->from[h->to[r]] = r;
+    }
+    return h;
 }
 
 /* Seconds of so many passes over the bytes in device memory. */
@@ -236,8 +249,9 @@ static double passes_seconds(const AttentionInput *in, int rank, int passes, dou
 static void make_arrivals(Build *b, int at)
 {
     const Instance *i = &b->in->schedule->trace.at[at];
+    const Hop *hop = hop_of(b, i->hop);
     for (int from = 0; from < b->in->ranks; from++) {
-        int to = grid_add(b->in, from, i->hop);
+        int to = hop->to[from];
         double bytes = b->in->bytes[cell(b, at, to)];
         if (bytes <= 0 || from == to)
             continue;
@@ -310,7 +324,7 @@ static void make_tasks(Build *b)
 static int reader_task(const Build *b, int reader, int rank)
 {
     const Instance *i = &b->in->schedule->trace.at[reader];
-    return b->task[cell(b, reader, transfers(i) ? grid_add(b->in, rank, i->hop) : rank)];
+    return b->task[cell(b, reader, transfers(i) ? hop_of(b, i->hop)->to[rank] : rank)];
 }
 
 /* Finds the instances that wait for the slot of a partial sum. There a cpu rank copies whatever has arrived,
@@ -374,7 +388,7 @@ static void order_compute(Build *b, int at, int rank)
 static void order_merges(Build *b, int at, int rank)
 {
     const Instance *i = &b->in->schedule->trace.at[at];
-    const int task = b->task[cell(b, at, grid_add(b->in, rank, i->hop))];
+    const int task = b->task[cell(b, at, hop_of(b, i->hop)->to[rank])];
     if (!tensor_accumulates(i->node->ref[0].tensor) || b->links.of_reader[at] < 0 || task < 0)
         return;
     const int merged = sim_task(b->sim, (Task){.class = COST_COMPUTE});
@@ -439,8 +453,9 @@ static void wait_for_slot(Build *b, int task, int at, int rank)
 static void link_arrivals(Build *b, int at, int *channel_last)
 {
     const Instance *i = &b->in->schedule->trace.at[at];
+    const Hop *hop = hop_of(b, i->hop);
     for (int from = 0; from < b->in->ranks; from++) {
-        int to = grid_add(b->in, from, i->hop), task = b->task[cell(b, at, to)];
+        int to = hop->to[from], task = b->task[cell(b, at, to)];
         if (task < 0)
             continue;
         wait_for_reads(b, task, at, from);
@@ -546,7 +561,7 @@ static void collect(Build *b, AttentionTime *t, Busy *out, int at, int rank)
     add_interval(t, out, rank, i->node->kind == N_COMPUTE ? -1 : i->node->channel, at,
                  sim_at(b->sim, task)->begin, sim_at(b->sim, exchange ? other : task)->end);
     if (transfers(i)) {
-        count_bytes(t, sim_at(b->sim, task), grid_move(b->in, rank, i->hop, -1), rank);
+        count_bytes(t, sim_at(b->sim, task), hop_of(b, i->hop)->from[rank], rank);
         t->end[rank] = fmax(t->end[rank], sim_at(b->sim, other)->end); /* merged */
     } else if (exchange) {
         collect_exchange(b, t, at, rank);
@@ -595,22 +610,42 @@ static AttentionTime collect_all(Build *b, int tasks)
     return t;
 }
 
+/* With all tasks, but nothing that they wait for. in: with NICs. */
+static Build build_tasks(Arena *a, const AttentionInput *in)
+{
+    const int cells = (in->schedule->trace.n + 1) * in->ranks;
+    Build b = {.arena = a, .in = in, .sim = links_sim(a, in)};
+    b.hop = NEW_ARRAY(a, Hop, choice_chunks(in->schedule->choice));
+    b.task = filled(a, cells);
+    b.usable = filled(a, cells);
+    b.join = filled(a, cells);
+    make_tasks(&b);
+    return b;
+}
+
+double attention_moving(const AttentionInput *in)
+{
+    Arena *a = arena_new();
+    const AttentionInput with_nics = links_with_nics(a, in);
+    const Build b = build_tasks(a, &with_nics);
+    const double seconds = sim_moving(b.sim);
+    arena_free(a);
+    return seconds;
+}
+
 AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
 {
     Arena *a = arena_new();
     const AttentionInput with_nics = links_with_nics(a, of), *in = &with_nics;
     int n = in->schedule->trace.n, cells = (n + 1) * in->ranks;
-    Build b = {.arena = a, .result = result, .in = in, .links = links_make(a, in->schedule)};
-    b.sim = links_sim(a, in);
-    b.task = filled(a, cells);
-    b.usable = filled(a, cells);
+    Build b = build_tasks(a, in);
+    b.result = result;
+    b.links = links_make(a, in->schedule);
     b.posted = filled(a, cells);
     b.anchored = filled(a, cells);
     b.anchored_next = filled(a, cells);
-    b.join = filled(a, cells);
     b.tail = filled(a, in->ranks);
     b.next_wait = filled(a, n);
-    make_tasks(&b);
     link_tasks(&b);
     const int tasks = sim_tasks(b.sim);
     int *overlapped = NEW_ARRAY(a, int, in->overlaps);

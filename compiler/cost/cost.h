@@ -25,9 +25,11 @@ double attention_columns(const Program *p, const Device *d, bool backward);
 
 /* ---- ranges.c: bytes that a layer's attention sends, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: bytes if chunks of keys travelled whole */ } Sent;
+/* Whether simulated time decides if transfers carry ranges. */
+bool ranges_open(const struct Draft *d);
 /* Whether transfers carry ranges: as the layout says, else by simulated time. d has no memory yet. loads:
- * NULL, or receives the loads (see Draft) with that decision applied. */
-bool ranges_wanted(Arena *a, const struct Draft *d, const struct AttentionLoads **loads);
+ * NULL, or receives the loads (see Draft) with that decision applied; *loads NULL, or loads with ranges. */
+bool ranges_wanted(Arena *a, const struct Draft *d, struct AttentionLoads **loads);
 /* ---- launches.c ---- */
 /* Whether forward and backward have a launch for each chunk of keys where one could have all. The draft has
  * its ranges and the latter. */
@@ -174,6 +176,8 @@ Sim *sim_new(Arena *a, int resources, const double *capacity); /* copies capacit
 int sim_task(Sim *s, Task t);                /* its number, from 0 */
 /* task begins after `before` has ended; before < 0: no effect */
 void sim_after(Sim *s, int task, int before);
+/* Seconds of the bytes over the busiest resource, before the tasks run. */
+double sim_moving(const Sim *s);
 /* Runs all tasks. Returns the end of the last; infinity if tasks wait for each other in a cycle. */
 double sim_run(Sim *s);
 int sim_tasks(const Sim *s);
@@ -237,6 +241,8 @@ typedef struct AttentionTime {
     Overlapped *overlapped;        /* [overlaps] */
 } AttentionTime;
 AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
+/* Lower bound without dependencies: seconds of the bytes over the busiest link or NIC. */
+double attention_moving(const AttentionInput *in);
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
 
 /* ---- cost/links.c: links and NICs of the simulated ranks as resources ---- */
@@ -282,6 +288,7 @@ const Schedule *cost_schedule(Arena *a, const Draft *d, int mask, bool backward)
 typedef struct AttentionLoads {
     AttentionInput (*of)[2]; /* [mask_count] */
     double **pairs;          /* [mask_count] as for cost_load, forward */
+    AttentionTime (*time)[2]; /* [mask_count] attention with them; NULL: not simulated yet */
 } AttentionLoads;
 AttentionLoads cost_loads(Arena *a, const Draft *d);
 void loads_make_whole(const Draft *d, AttentionLoads *l); /* removes ranges */
@@ -292,6 +299,7 @@ int cost_simulated_ranks(const Draft *d);
 /* Each rank's share of its device's rates and link: cpu ranks share the cores that compute, read, write and
  * copy. */
 double cost_rate_share(const Cluster *c, const NodeGroup *g);
+bool cost_mixed(const Cluster *c); /* whether it has devices of several kinds */
 
 /* ---- cost/work.c: times of operations on ranks of a kind ---- */
 typedef struct Work {
@@ -379,6 +387,8 @@ typedef struct StepParts {
 typedef struct Recorder Recorder;
 /* Attention alone, without REST; leaves the fields of cost/stream.c unset. */
 StepParts cost_attended(Arena *a, const Draft *d);
+/* The same with lower bounds of attention's times, from the draft's loads: see attention_moving. */
+StepParts cost_attended_least(Arena *a, const Draft *d);
 StepParts step_parts(Arena *a, const Draft *d);
 /* r NULL: no timeline. enough: as for cost_draft. */
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *r);

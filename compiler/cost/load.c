@@ -614,7 +614,8 @@ AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, boo
 AttentionLoads cost_loads(Arena *a, const Draft *d)
 {
     const int masks = d->program->mask_count, ranks = cost_simulated_ranks(d);
-    AttentionLoads l = {arena_alloc(a, sizeof *l.of * (size_t)masks), NEW_ARRAY(a, double *, masks)};
+    AttentionLoads l = {.of = arena_alloc(a, sizeof *l.of * (size_t)masks),
+                        .pairs = NEW_ARRAY(a, double *, masks)};
     Draft with = *d;
     with.choice.ranges = true;
     for (int m = 0; m < masks; m++) {

@@ -14,12 +14,14 @@ typedef struct Seconds {
     double all, computing;
 } Seconds;
 
-static Seconds attention_seconds(Arena *a, const Program *p, const AttentionLoads *l)
+/* Keeps the times with the loads, in `result`. */
+static Seconds attention_seconds(Arena *result, const Program *p, AttentionLoads *l)
 {
-    Seconds sum = {0}, *mask = NEW_ARRAY(a, Seconds, p->mask_count);
+    Seconds sum = {0}, *mask = NEW_ARRAY(result, Seconds, p->mask_count);
+    l->time = arena_alloc(result, sizeof *l->time * (size_t)p->mask_count);
     for (int i = 0; i < 2 * p->mask_count; i++) {
         const AttentionInput *in = &l->of[i / 2][i % 2];
-        const AttentionTime t = attention_simulate(a, in);
+        const AttentionTime t = l->time[i / 2][i % 2] = attention_simulate(result, in);
         double most = 0;
         for (int r = 0; r < in->ranks; r++)
             most = fmax(most, t.busy[r]);
@@ -34,21 +36,20 @@ static Seconds attention_seconds(Arena *a, const Program *p, const AttentionLoad
 }
 
 /* Whether attention takes less time with ranges. Every rank then holds a table of them, and a host copies
- * partial chunks row by row, so whole chunks win within `tie`. */
-static bool are_faster(const Draft *d, const AttentionLoads *l)
+ * partial chunks row by row, so whole chunks win within `tie`. *whole becomes the loads without ranges. */
+static bool are_faster(Arena *a, const Draft *d, AttentionLoads *l, AttentionLoads *whole)
 {
     static const double tie = 2e-3;
-    if (loads_saved(d, l) <= 0)
+    const bool saves = loads_saved(d, l) > 0;
+    *whole = (AttentionLoads){.of = arena_alloc(a, sizeof *l->of * (size_t)d->program->mask_count),
+                              .pairs = l->pairs};
+    memcpy(whole->of, l->of, sizeof *l->of * (size_t)d->program->mask_count);
+    loads_make_whole(d, whole);
+    if (!saves)
         return false;
-    Arena *a = arena_new();
-    AttentionLoads whole = {arena_alloc(a, sizeof *l->of * (size_t)d->program->mask_count), l->pairs};
-    memcpy(whole.of, l->of, sizeof *l->of * (size_t)d->program->mask_count);
-    loads_make_whole(d, &whole);
-    const Seconds without = attention_seconds(a, d->program, &whole);
-    const bool faster = without.computing < without.all * (1 - tie) &&
-                        attention_seconds(a, d->program, l).all < without.all * (1 - tie);
-    arena_free(a);
-    return faster;
+    const Seconds without = attention_seconds(a, d->program, whole);
+    return without.computing < without.all * (1 - tie) &&
+           attention_seconds(a, d->program, l).all < without.all * (1 - tie);
 }
 
 /* The same for a drawn batch: a plan's documents may have any length, so that it knows of no ranges. On few
@@ -60,33 +61,42 @@ static bool are_faster_drawn(const Draft *d)
         return false;
     Arena *a = arena_new();
     const Draft drawn = cost_drawn(a, d, 0);
-    const AttentionLoads l = cost_loads(a, &drawn);
-    const bool faster = are_faster(&drawn, &l);
+    AttentionLoads l = cost_loads(a, &drawn), whole;
+    const bool faster = are_faster(a, &drawn, &l, &whole);
     arena_free(a);
     return faster;
 }
 
-static bool are_worth_it(Arena *a, const Draft *d, const AttentionLoads **found)
+static bool are_worth_it(Arena *a, const Draft *d, AttentionLoads **found)
 {
-    AttentionLoads *l = NEW(a, AttentionLoads);
-    *l = cost_loads(a, d);
-    const bool wanted = are_faster(d, l) || are_faster_drawn(d);
+    AttentionLoads *l = found ? *found : NULL, whole;
+    if (!l) {
+        l = NEW(a, AttentionLoads);
+        *l = cost_loads(a, d);
+    }
+    const bool wanted = are_faster(a, d, l, &whole) || are_faster_drawn(d);
     if (!wanted)
-        loads_make_whole(d, l);
+        *l = whole;
     if (found)
         *found = l;
     return wanted;
 }
 
-bool ranges_wanted(Arena *a, const Draft *d, const AttentionLoads **loads)
+static bool may_have_ranges(const Choice *c)
 {
-    const Setting *given = &d->program->layout.ranges;
-    if (loads)
-        *loads = NULL;
-    if (d->choice.ranks == 1 || choice_exchanges(&d->choice) || choice_chunks_keys(&d->choice) ||
-        d->choice.latents)
-        return false;
-    return given->is_auto ? are_worth_it(a, d, loads) : given->value != 0;
+    return c->ranks > 1 && !choice_exchanges(c) && !choice_chunks_keys(c) && !c->latents;
+}
+
+bool ranges_open(const Draft *d)
+{
+    return may_have_ranges(&d->choice) && d->program->layout.ranges.is_auto;
+}
+
+bool ranges_wanted(Arena *a, const Draft *d, AttentionLoads **loads)
+{
+    if (ranges_open(d))
+        return are_worth_it(a, d, loads);
+    return may_have_ranges(&d->choice) && d->program->layout.ranges.value != 0;
 }
 
 static int64_t chunk_tokens(const Draft *d, TensorId t, int chunk)

@@ -120,7 +120,7 @@ static const Device *device_at(const Program *p, const Choice *c, int group, int
 bool shares_differ(const Program *p, const Choice *c)
 {
     bool differ = false;
-    for (int d = 0; d < c->data; d++)
+    for (int d = 0; d < c->data && cost_mixed(&p->cluster); d++)
         for (int r = 1; r < c->ranks && !differ; r++)
             differ = device_at(p, c, d, r) != device_at(p, c, d, 0);
     return differ;

@@ -16,6 +16,7 @@ struct Sim {
     Arena *arena;
     Vec(Task) tasks;
     Vec(Edge) edges; /* of a task: its successors */
+    int resources;
     Resource *resource;
     int *heap, heaped; /* tasks by (when, number) */
     double now;
@@ -25,6 +26,7 @@ Sim *sim_new(Arena *a, int resources, const double *capacity)
 {
     Sim *s = NEW(a, Sim);
     s->arena = a;
+    s->resources = resources;
     s->resource = NEW_ARRAY(a, Resource, resources);
     for (int i = 0; i < resources; i++)
         s->resource[i].capacity = capacity[i];
@@ -198,6 +200,19 @@ static void finish(Sim *s, int task)
             begin(s, s->edges.at[e].task);
         }
     }
+}
+
+double sim_moving(const Sim *s)
+{
+    double most = 0, *seconds = NEW_ARRAY(s->arena, double, s->resources);
+    for (int i = 0; i < s->tasks.n; i++) {
+        const Task *t = &s->tasks.at[i];
+        for (int k = 0; k < t->resources; k++)
+            seconds[t->resource[k]] += t->bytes / s->resource[t->resource[k]].capacity;
+    }
+    for (int i = 0; i < s->resources; i++)
+        most = fmax(most, seconds[i]);
+    return most;
 }
 
 double sim_run(Sim *s)

@@ -57,7 +57,7 @@ static int find_kind(const StepModel *m, RankKind k)
     return i;
 }
 
-static bool mixed(const Cluster *c)
+bool cost_mixed(const Cluster *c)
 {
     for (int g = 1; g < c->group_count; g++)
         if (c->groups[g].device != c->groups[0].device)
@@ -86,7 +86,7 @@ static const Device *mean_device(Arena *a, const Cluster *c)
 /* With no partition, a cluster of different devices counts as perfectly balanced. */
 static bool add_mean_kind(Arena *a, StepModel *m, const Partition *part, int ranks)
 {
-    if (part || !mixed(m->cluster))
+    if (part || !cost_mixed(m->cluster))
         return false;
     m->rank_kind = NEW(a, RankKind);
     *(RankKind *)m->rank_kind = (RankKind){mean_device(a, m->cluster), 1,
@@ -320,14 +320,30 @@ static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
     return t;
 }
 
+/* How well times of attention are known: computing alone; as bounded by attention_moving; simulated. */
+typedef enum Known { KNOWN_COMPUTING, KNOWN_LEAST, KNOWN_SIMULATED } Known;
+
+/* Loads may have been simulated already, when ranges were decided. */
+static AttentionTime time_of(Arena *a, const Draft *d, int mask, bool backward, const AttentionInput *in,
+                             Known known)
+{
+    if (known == KNOWN_SIMULATED)
+        return d->loads && d->loads->time && !choice_chunks_queries(&d->choice)
+                   ? d->loads->time[mask][backward]
+                   : attention_simulate(a, in);
+    AttentionTime t = busy_attention(a, in);
+    t.seconds = known == KNOWN_LEAST ? fmax(t.seconds, attention_moving(in)) : t.seconds;
+    return t;
+}
+
 static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mask, LayerKind *l,
-                           double *pairs, bool transfers)
+                           double *pairs, Known known)
 {
     for (int backward = 0; backward < 2; backward++)
         l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs,
-                                             transfers);
+                                             known != KNOWN_COMPUTING);
     for (int i = 0; i < ATTEND_REST; i++)
-        l->time[i] = transfers ? attention_simulate(a, &l->input[i]) : busy_attention(a, &l->input[i]);
+        l->time[i] = time_of(a, d, mask, i == ATTEND_BACKWARD, &l->input[i], known);
 }
 
 /* Adds the recomputed forward of the leading tokens to attention that was simulated for any tail. */
@@ -345,21 +361,21 @@ static void add_rest(Arena *a, StepParts *p, const Draft *d, bool transfers)
 }
 
 /* Attention of short chunks of heads. */
-static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+static void short_attention(Arena *a, StepParts *p, const Draft *d, int mask, Known known)
 {
     Draft of_few = *d;
     of_few.shape.chunk = shape_chunk(&d->shape, true);
     of_few.loads = NULL;
-    attention_time(a, p, &of_few, mask, &p->kind[d->program->mask_count + mask], NULL, transfers);
+    attention_time(a, p, &of_few, mask, &p->kind[d->program->mask_count + mask], NULL, known);
 }
 
-static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, bool transfers)
+static void attention_kind(Arena *a, StepParts *p, const Draft *d, int mask, Known known)
 {
     LayerKind *l = &p->kind[mask];
     double *pairs = NEW_ARRAY(a, double, p->ranks);
-    attention_time(a, p, d, mask, l, pairs, transfers);
+    attention_time(a, p, d, mask, l, pairs, known);
     if (d->shape.short_chunks)
-        short_attention(a, p, d, mask, transfers);
+        short_attention(a, p, d, mask, known);
     p->rank = l->input[0].rank;
     p->group = l->input[0].group;
     p->choice = d->attention.at[0].choice;
@@ -462,28 +478,41 @@ static StepParts parts_make(Arena *a, const Program *p, const Choice *c, int ran
     return parts;
 }
 
-/* With a separate wire for collectives. Other values of `weights` may save their waits and sums. */
-static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
+/* With a separate wire for collectives. */
+static StepParts run_alone(Arena *a, const StepParts *parts, const StepModel *m)
 {
     StepParts p = *parts;
     p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
     p.rows = NEW_ARRAY(a, double, BURST_ROW_COUNT);
     memcpy(p.kind, parts->kind, sizeof *p.kind * (size_t)p.kinds);
     stream_run(a, &p, m, false, NULL);
-    const double step = p.step - p.rows[BURST_ROW_OPTIMIZER];
-    return (Bound){step, step - p.weights - p.rows[BURST_ROW_MERGE], p.step};
+    return p;
+}
+
+/* Other values of `weights` may save their waits and sums. */
+static Bound bound_by(const StepParts *alone)
+{
+    const double step = alone->step - alone->rows[BURST_ROW_OPTIMIZER];
+    return (Bound){step, step - alone->weights - alone->rows[BURST_ROW_MERGE], alone->step};
+}
+
+static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)
+{
+    const StepParts alone = run_alone(a, parts, m);
+    return bound_by(&alone);
 }
 
 /* The computing of a few ranks is a lower bound for all, since the slowest counts. */
 enum { FEW_RANKS = 8 };
 
-static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
+static StepParts attend_all(Arena *a, const Draft *d, Known known)
 {
     const int few = d->choice.ranks < FEW_RANKS ? d->choice.ranks : FEW_RANKS;
-    StepParts p = parts_make(a, d->program, &d->choice, transfers ? cost_simulated_ranks(d) : few);
+    StepParts p = parts_make(a, d->program, &d->choice,
+                             known == KNOWN_COMPUTING ? few : cost_simulated_ranks(d));
     for (int k = 0; k < d->program->mask_count; k++)
         if (p.kind[k].layers)
-            attention_kind(a, &p, d, k, transfers);
+            attention_kind(a, &p, d, k, known);
     find_busiest(&p);
     rate_ranks(a, &p, d);
     return p;
@@ -491,7 +520,12 @@ static StepParts attend_all(Arena *a, const Draft *d, bool transfers)
 
 StepParts cost_attended(Arena *a, const Draft *d)
 {
-    return attend_all(a, d, true);
+    return attend_all(a, d, KNOWN_SIMULATED);
+}
+
+StepParts cost_attended_least(Arena *a, const Draft *d)
+{
+    return attend_all(a, d, KNOWN_LEAST);
 }
 
 /* Reuses the attention of a draft with the same attention, which may have been freed. */
@@ -538,11 +572,15 @@ void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
     if (isfinite(enough)) {
-        const Bound alone = bound_alone(a, p, &m);
-        p->at_least = alone.all > enough;
-        p->any_weights = mixed(m.cluster) ? 0 : alone.any_weights;
+        StepParts alone = run_alone(a, p, &m);
+        const Bound bound = bound_by(&alone);
+        alone.at_least = bound.all > enough;
+        if (alone.at_least)
+            *p = alone;
+        p->any_weights = cost_mixed(m.cluster) ? 0 : bound.any_weights;
     }
-    stream_run(a, p, &m, !p->at_least, record);
+    if (!p->at_least)
+        stream_run(a, p, &m, true, record);
     p->flops = (double)program->train.batch * (p->flops + sequence_flops(&m, p));
     sum_busy(p, d->choice.ranks);
 }
@@ -575,7 +613,7 @@ static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
 static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
 {
     Bound all = bound_alone(a, p, m);
-    if (!mixed(m->cluster))
+    if (!cost_mixed(m->cluster))
         return all;
     all.any_weights = 0;
     for (int k = 0; k < m->rank_kinds; k++)
@@ -607,7 +645,7 @@ Bound cost_bound(Arena *a, const Draft *d)
 Bound cost_bound_computing(Arena *a, const Draft *d)
 {
     const Draft t = without_copies(d);
-    StepParts p = attend_all(a, &t, false);
+    StepParts p = attend_all(a, &t, KNOWN_COMPUTING);
     add_rest(a, &p, &t, false);
     const StepModel m = model_of(a, &t, &p);
     return bound_of(a, &p, &m);

@@ -178,22 +178,26 @@ static Collective select_collective(const Step *s)
     return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
 }
 
-Collective sequence_collective(const Step *s, const Op *o)
+/* Of recurrent layers. */
+static Collective scan_collective(const Step *s, OpKind k)
 {
     const BurstScan scan = scan_of_rank(&s->program->model, s->shape.tensor), *m = &scan;
-    const int ranks = s->choice.ranks;
-    const double maps = (double)ranks * s->pieces,
+    const bool states = k == OP_STATES || k == OP_STATES_BACK;
+    const double maps = (double)s->choice.ranks * s->pieces,
                  rows = 2.0 * s->pieces * (s->program->model.scan_kernel - 1);
+    return collective_of(&s->program->cluster, (Ring){states ? s->choice.ranks : 2, 1, 1, false},
+                         states ? maps * (double)burst_scan_map(m) * 4
+                                : rows * m->columns * s->program->target->activation_bytes);
+}
+
+Collective sequence_collective(const Step *s, const Op *o)
+{
     switch (o->kind) {
     case OP_STATES:
     case OP_STATES_BACK:
-        return collective_of(&s->program->cluster, (Ring){ranks, 1, 1, false},
-                             maps * (double)burst_scan_map(m) * 4);
-    case OP_SELECT: return ranks > 1 ? select_collective(s) : (Collective){0};
     case OP_HALO:
-    case OP_HALO_BACK:
-        return collective_of(&s->program->cluster, (Ring){2, 1, 1, false},
-                             rows * m->columns * s->program->target->activation_bytes);
+    case OP_HALO_BACK: return scan_collective(s, o->kind);
+    case OP_SELECT: return s->choice.ranks > 1 ? select_collective(s) : (Collective){0};
     default: return (Collective){0};
     }
 }

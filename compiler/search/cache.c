@@ -27,13 +27,21 @@ static void forget_loaded(Searcher *s)
     s->loaded = (Loaded){0};
 }
 
+static bool is_loaded(const Searcher *s, const Draft *t)
+{
+    return s->loaded.loads && choice_same(&s->loaded.choice, &t->choice, KEY_RANGES);
+}
+
 /* Finds whether transfers carry ranges and then, with these, the launches; if some are not as the draft has
  * them, ranges once more. Loads are kept for the draft if its schedules stay as they are. */
 static Ranged find_ranges(Searcher *s, const Draft *t)
 {
-    forget_loaded(s);
     Loaded *x = &s->loaded;
-    *x = (Loaded){.choice = t->choice, .arena = arena_new()};
+    if (t->choice.of_mask || !x->least || !is_loaded(s, t)) {
+        forget_loaded(s);
+        *x = (Loaded){.choice = t->choice, .arena = arena_new()};
+    }
+    x->least = NULL;
     Ranged found = {.choice = t->choice};
     Draft with = *t;
     with.choice.ranges = found.ranges = ranges_wanted(x->arena, t, &x->loads);
@@ -51,11 +59,39 @@ static Ranged find_ranges(Searcher *s, const Draft *t)
     return found;
 }
 
-Ranged search_ranges(Searcher *s, const Draft *t)
+static const Ranged *known_ranges(const Searcher *s, const Draft *t)
 {
     for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
         if (choice_same(&s->ranged.at[i].choice, &t->choice, KEY_RANGES))
-            return s->ranged.at[i];
+            return &s->ranged.at[i];
+    return NULL;
+}
+
+const struct StepParts *search_attended_least(Searcher *s, const Draft *t)
+{
+    if (!ranges_open(t) || choice_chunks_queries(&t->choice) || t->shape.short_chunks || t->choice.of_mask ||
+        known_ranges(s, t))
+        return NULL;
+    Loaded *x = &s->loaded;
+    if (x->least && is_loaded(s, t))
+        return x->least;
+    forget_loaded(s);
+    *x = (Loaded){.choice = t->choice, .arena = arena_new()};
+    x->loads = NEW(x->arena, AttentionLoads);
+    *x->loads = cost_loads(x->arena, t);
+    StepParts *least = NEW(x->arena, StepParts);
+    Draft with = *t;
+    with.loads = x->loads;
+    *least = cost_attended_least(x->arena, &with);
+    x->least = least;
+    return least;
+}
+
+Ranged search_ranges(Searcher *s, const Draft *t)
+{
+    const Ranged *known = known_ranges(s, t);
+    if (known)
+        return *known;
     const Ranged found = find_ranges(s, t);
     if (!t->choice.of_mask)
         *vec_push(s->arena, &s->ranged) = found;
@@ -73,7 +109,7 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     if (x->arena)
         arena_free(x->arena);
     Draft of = *t;
-    if (s->loaded.loads && choice_same(&s->loaded.choice, &t->choice, KEY_RANGES)) {
+    if (is_loaded(s, t)) {
         of.loads = s->loaded.loads;
         *x = (Attended){.choice = t->choice, .arena = s->loaded.arena};
         s->loaded = (Loaded){0};

@@ -570,8 +570,16 @@ static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
     return true;
 }
 
+/* With attention that takes its computing, or its bytes over the busiest link. */
+static double moving_seconds(Searcher *s, Arena *a, const Draft *of)
+{
+    Draft t = *of;
+    t.attended = choice_keeps_tail(&t.choice) ? NULL : search_attended_least(s, of);
+    return t.attended ? cost_bound(a, &t).any_weights : 0;
+}
+
 /* For any value of `weights`. Most candidates lose by computing alone, which is cached for others that
- * compute the same. */
+ * compute the same; then most by the bytes that attention moves, before it is simulated. */
 static double least_seconds(Searcher *s, const Choice *c)
 {
     double own = 0, *shared = search_computing(s, c), *computing = shared ? shared : &own;
@@ -582,6 +590,8 @@ static double least_seconds(Searcher *s, const Choice *c)
     if (t.attention.n && !*computing)
         *computing = cost_bound_computing(a, &t).any_weights;
     double least = t.attention.n ? *computing : 0;
+    if (t.attention.n && least <= search_to_win(s, c))
+        least = fmax(least, moving_seconds(s, a, &t));
     if (t.attention.n && least <= search_to_win(s, c)) {
         search_add_ranges(s, a, &t);
         t.attended = search_attended(s, &t);

@@ -42,8 +42,14 @@ typedef struct Ranged {
     bool ranges, each_chunk[2];
     int head_pieces;
 } Ranged;
-/* Attention's loads, found when its ranges were decided, in an arena of its own; NULL: already used. */
-typedef struct Loaded { Choice choice; Arena *arena; const struct AttentionLoads *loads; } Loaded;
+/* Attention's loads, from when its ranges were decided or a bound was taken, in an arena of its own; NULL:
+ * already used. least: with ranges still open, attention by cost_attended_least. */
+typedef struct Loaded {
+    Choice choice;
+    Arena *arena;
+    struct AttentionLoads *loads;
+    const struct StepParts *least;
+} Loaded;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 enum { ATTENDED = 2 }; /* the last ones; candidates with the same attention are consecutive */
@@ -237,6 +243,9 @@ Ranged search_ranges(Searcher *s, const Draft *t);
 /* As cost_attended, cached for all choices with the same attention; NULL: masks have schedules of their
  * own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
+/* Lower bounds of the attention's times while its ranges are open, from loads that search_ranges uses then;
+ * NULL: ranges are decided, or loads depend on more than KEY_RANGES. */
+const struct StepParts *search_attended_least(Searcher *s, const Draft *t);
 void search_forget(Searcher *s); /* frees the results of search_ranges and search_attended */
 /* As verify_attention, cached for all choices with the same attention. */
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);

@@ -114,7 +114,8 @@ static void decide(Searcher *s, Candidate x, int setting)
         decide(s, x, setting + 1);
         return;
     }
-    for (int n = 0; n < search_values(s, setting); n++) {
+    const int values = search_values(s, setting);
+    for (int n = 0; n < values; n++) {
         if (!is_tried(s, setting, n) || !search_take(s, &x, setting, n) || !is_of_kind(s, &x, setting))
             continue;
         decide(s, x, setting + 1);
