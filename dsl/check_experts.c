@@ -65,6 +65,7 @@ static const Field fields[] = {
     {"bias", take_part, AT(bias), 0},
     {"alpha", take_double, AT(alpha), 0, UNIT_NONE, 1e-6, 1e6},
     {"offset", take_double, AT(offset), 0, UNIT_NONE, -1e6, 1e6},
+    {"everywhere", take_part, AT(everywhere), 0},
     {"limit", take_double, AT(limit), 0, UNIT_NONE, 1e-6, 1e6},
     {"balance", take_double, AT(balance), 0, UNIT_NONE, 1e-12, 1e6},
 };
@@ -104,8 +105,10 @@ static void check_needs(Checker *c, const Ast *s, const BurstExperts *m)
         {m->least > 0 && !m->normalize, "'least' requires 'normalize yes': it bounds the sum of the scores"},
         {m->group_score && !m->groups, "'group_score' requires 'groups'"},
         {m->shared && !swiglu, "'shared' requires 'ffn swiglu': the shared expert is computed with it"},
-        {m->shared && !plain,
-         "'shared' cannot be combined with 'alpha', 'offset' and 'limit', which the shared expert lacks"},
+        {m->shared && !plain && !m->everywhere,
+         "'shared' with 'alpha', 'offset' or 'limit' requires 'everywhere yes': the shared expert and layers "
+         "without experts have them too"},
+        {m->everywhere && plain, "'everywhere' requires 'alpha', 'offset' or 'limit'"},
         {m->shared_gate && !m->shared, "'shared_gate' requires 'shared', the columns of the shared expert"},
         {!swiglu && !plain, "'alpha', 'offset' and 'limit' require 'ffn swiglu'"},
     };

@@ -232,6 +232,9 @@ static void check_layer(Checker *c, const ModelFields *f, const Family *family)
 static void check_parts(Checker *c, const ModelFields *f)
 {
     const BurstLayer *l = &f->m.layer;
+    if (f->m.experts.everywhere && l->activation != BURST_ACTIVATION_SWIGLU)
+        diag_error(c->diags, f->m.experts_span,
+                   "'everywhere yes' requires 'ffn swiglu' in layers without experts");
     if (l->parallel && l->norms != BURST_NORMS_BEFORE)
         diag_error(c->diags, c->model->span, "'parallel' requires 'norms before'");
     if (l->head_bias && f->m.tied)
@@ -266,6 +269,7 @@ static const ExpertPart expert_parts[] = {
     {REAL(alpha), OF(alpha)},
     {REAL(offset), 0},
     {REAL(limit), OF(limit)},
+    {PART(everywhere), 0},
 };
 #undef PART
 #undef REAL

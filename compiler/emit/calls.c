@@ -456,6 +456,8 @@ static int form_of(const Printer *p, const Op *o)
         gathers_words(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
+    if (activation && m->experts.everywhere)
+        form |= FORM_CLAMPED;
     if (has_square(p, o))
         form |= FORM_PARTS;
     if (t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT)

@@ -182,7 +182,8 @@ typedef enum Stream {
 /* The form of an operation that several functions do. OTHER: LayerNorm, an activation but SwiGLU, a head
  * with bias or softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with the gradient
  * of lse. ROWS: of a chunk of tokens. LATENTS: travel as keys and values. PARTS: of rows whose mean of
- * squares is an operand. SELECTED: over the lists of chosen blocks. */
+ * squares is an operand. SELECTED: over the lists of chosen blocks. CLAMPED: a SwiGLU of the experts' form.
+ */
 enum {
     FORM_OTHER = 1,
     FORM_COLUMNS = 2,
@@ -191,7 +192,8 @@ enum {
     FORM_ROWS = 16,
     FORM_LATENTS = 32,
     FORM_PARTS = 64,
-    FORM_SELECTED = 128
+    FORM_SELECTED = 128,
+    FORM_CLAMPED = 256
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;

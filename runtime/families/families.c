@@ -518,6 +518,50 @@ static const ExpertFields minimax_m2_fields = {"num_local_experts",
                                                true,
                                                .absent_balance = 0.001,
                                                .is = {.score = BURST_SCORE_SIGMOID, .correction = 1}};
+static const FusedTensor minimax_m3_names[] = {
+    {"mlp.gate.weight", {"mlp.router.weight"}},
+    {"mlp.gate.e_score_correction_bias", {"mlp.router.correction"}},
+    {"mlp.experts.gate_up_proj",
+     {"mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight"},
+     .by_experts = true},
+    {"mlp.experts.down_proj", {"mlp.experts.%d.down_proj.weight"}, .by_experts = true},
+    {"mlp.shared_experts.gate_up_proj.weight",
+     {"mlp.shared_expert.gate_proj.weight", "mlp.shared_expert.up_proj.weight"}},
+    {"mlp.shared_experts.down_proj.weight", {"mlp.shared_expert.down_proj.weight"}},
+    {"mlp.gate_up_proj.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
+    {0},
+};
+static const ExpertFields minimax_m3_fields = {
+    "num_local_experts",
+    "num_experts_per_tok",
+    "intermediate_size",
+    NULL,
+    128,
+    4,
+    3072,
+    true,
+    .shared = "shared_intermediate_size",
+    .absent_shared = 3072,
+    .scale = "routed_scaling_factor",
+    .absent_scale = 2,
+    .alpha = "swiglu_alpha",
+    .limit = "swiglu_limit",
+    .absent_alpha = 1.702,
+    .absent_limit = 7,
+    .absent_balance = 0.001,
+    .is = {.score = BURST_SCORE_SIGMOID, .correction = 1, .offset = 1, .everywhere = 1}};
+static const IndexFields minimax_m3_index = {"minimax_m3_sparse",
+                                             "index_n_heads",
+                                             "index_head_dim",
+                                             "index_block_size",
+                                             "index_topk_blocks",
+                                             "index_local_blocks",
+                                             4,
+                                             128,
+                                             128,
+                                             16,
+                                             1};
+static const char *const minimax_m3_unread[] = {"rotary_dim", "hidden_act", NULL};
 static const Alias hunyuan_aliases[] = {{"num_experts", "num_local_experts"},
                                         {"moe_topk", "num_experts_per_tok"},
                                         {0}};
@@ -1493,6 +1537,23 @@ const Family families[] = {
      .part = 1,
      .turns_field = "rotary_dim",
      .fused = minimax_m2_names},
+    {.type = "minimax_m3_vl_text",
+     .architecture = "MiniMaxM3VLForCausalLM",
+     .parts = {.qk_norm = true, .layer = {.experts = 1}},
+     .norms_less_one = true,
+     .one_activation = true,
+     .kv_heads = 4,
+     .head_dim = 128,
+     .ffn_field = "dense_intermediate_size",
+     .moe = &minimax_m3_fields,
+     .dense = DENSE_TYPES,
+     .index = &minimax_m3_index,
+     .unread = minimax_m3_unread,
+     .norm_eps = 1e-6,
+     .rope = {.theta = 5e6},
+     .part = 1,
+     .types = true,
+     .fused = minimax_m3_names},
     {.type = "lfm2",
      .architecture = "Lfm2ForCausalLM",
      .aliases = lfm2_aliases,
@@ -1628,6 +1689,8 @@ bool family_has(const Family *f, const LayerParts *parts)
         has.layer.experts = parts->layer.experts;
     if (f->scan && f->scan->optional)
         has.layer.scan = parts->layer.scan;
+    if (f->index)
+        has.layer.indexer = parts->layer.indexer;
     if (f->scan && f->scan->norm_eps > 0) /* which may be the model's */
         has.layer.scan_eps = parts->layer.scan_eps;
     return memcmp(&has, parts, sizeof has) == 0;

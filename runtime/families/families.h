@@ -119,6 +119,13 @@ typedef struct ScanFields {
     bool bias, skip,
         before; /* of the convolution; a head's number times its values; the gate before the norm */
 } ScanFields;
+/* Fields of config.json about an indexer (BurstIndexer) with one head of keys and norms, and their values
+ * where one is not given: its heads, their elements, keys of a block, blocks that a query sees, and of these
+ * the last ones, which it always sees. type: such a layer's in layer_types. */
+typedef struct IndexFields {
+    const char *type, *heads, *dim, *block, *top, *local;
+    int absent_heads, absent_dim, absent_block, absent_top, absent_local;
+} IndexFields;
 /* Fields that say how many of the first layers have a dense network in place of experts:
  * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval;
  * num_local_experts, which is 0 where all are dense. Or any layers: mlp_only_layers, a list, and all but each
@@ -186,6 +193,7 @@ typedef struct Family {
     int latent, query_latent, own, shared, value_dim;
     const ExpertFields *moe; /* of parts.layer.experts */
     const ScanFields *scan; /* of parts.layer.scan */
+    const IndexFields *index; /* of parts.layer.indexer, which some layers may have */
     /* of parts.layer.single: the type of layers with a network alone. Others have a mixer alone */
     const char *network;
     /* the list of layers' types, which also says how many there are, or a string with a letter for each;

@@ -98,6 +98,7 @@ typedef struct BurstExperts {
      * layers with experts, f_e is the share that has e among the `top` largest logits, P_e the mean of the
      * softmax over all E; 0: none. */
     double balance;
+    int everywhere; /* alpha, offset and limit are of the shared expert and of layers without experts too */
 } BurstExperts;
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \

@@ -119,6 +119,11 @@ int burst_op_scale_back(BurstExec *e, int64_t n, int width, double scale, const 
 int burst_op_swiglu(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, BurstAct *y);
 int burst_op_swiglu_back(BurstExec *e, int64_t n, int ffn, const BurstAct *gate_up, const BurstAct *dy,
                          BurstAct *d_gate_up);
+/* The same in the form of the experts, with alpha, offset and limit (burst_model.h). */
+int burst_op_clamped_swiglu(BurstExec *e, int64_t n, const BurstExperts *m, int ffn, const BurstAct *gate_up,
+                            BurstAct *y);
+int burst_op_clamped_swiglu_back(BurstExec *e, int64_t n, const BurstExperts *m, int ffn,
+                                 const BurstAct *gate_up, const BurstAct *dy, BurstAct *d_gate_up);
 /* The other activations, kind BURST_ACTIVATION_*: y = f(x) * up, with up after the gate, or y = f(x) for
  * kinds without a gate. dx may be x. */
 int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y);

@@ -82,6 +82,8 @@ static void write_experts(FILE *out, const HfModel *m, const char *activation)
         fprintf(out, " offset %.15g;", is->offset);
     if (m->limit > 0)
         fprintf(out, " limit %.15g;", m->limit);
+    if (is->everywhere)
+        fputs(" everywhere yes;", out);
     if (m->balance > 0)
         fprintf(out, " balance %.15g;", m->balance);
     fputs(" }\n", out);
@@ -225,6 +227,7 @@ static bool import_config(Misfits *m, const char *folder, const json_t *config, 
     layer_ropes_text(out, &model, config, &masks);
     scans_text(out, &model, config);
     fputs("}\n", out);
+    index_text(out, &model);
     write_masks(out, &model, &masks);
     if (path_is_plain(folder))
         fprintf(out, "train { weights \"%s\"; }\n", folder);

@@ -119,7 +119,8 @@ static int odd_type(const json_t *types, const Family *f, bool windows)
     for (size_t i = 0; i < json_array_size(types); i++) {
         const json_t *type = json_array_get(types, i);
         const bool network = f->network && is_type(type, f->network);
-        if (!is_full(type) && !is_scan(type, f) && !network &&
+        const bool index = f->index && is_type(type, f->index->type);
+        if (!is_full(type) && !is_scan(type, f) && !network && !index &&
             !(windows && is_type(type, "sliding_attention")))
             return (int)i;
     }
@@ -203,6 +204,8 @@ void masks_layer(const Masks *m, int layer, char text[MASK_TEXT])
 {
     if (m->texts)
         snprintf(text, MASK_TEXT, "%s", json_string_value(json_array_get(m->texts, (size_t)layer)));
+    else if (config_has_indexer(m->family, m->config, layer))
+        index_mask(m->family, m->config, text);
     else if (m->window && !m->wide && masks_has_window(m, layer))
         snprintf(text, MASK_TEXT, "%swindow(%lld)", m->causal ? "" : "bidirectional ",
                  (long long)m->window);

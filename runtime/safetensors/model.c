@@ -16,6 +16,8 @@ typedef struct Field {
     bool latent; /* of multi-head latent attention alone */
     bool experts; /* of families with experts alone, by names of their own (ExpertFields) */
     bool scan; /* of families with scans alone, by names of their own (ScanFields) */
+    bool index; /* of families with indexers alone, by names of their own (IndexFields) */
+    bool mask; /* the layers' masks have it, which are compared by themselves */
 } Field;
 #define AT(member) offsetof(HfModel, member)
 static const Field fields[] = {
@@ -45,6 +47,11 @@ static const Field fields[] = {
     {NULL, WHOLE, AT(scan_key_dim), .scan = true},
     {NULL, WHOLE, AT(scan_value_dim), .scan = true},
     {NULL, WHOLE, AT(scan_kernel), .scan = true},
+    {NULL, WHOLE, AT(index_heads), .index = true},
+    {NULL, WHOLE, AT(index_dim), .index = true},
+    {NULL, WHOLE, AT(index_block), .index = true, .mask = true},
+    {NULL, WHOLE, AT(index_top), .index = true, .mask = true},
+    {NULL, WHOLE, AT(index_local), .index = true, .mask = true},
     {"vocab_size", WHOLE, AT(vocab)},
     {"rms_norm_eps", REAL, AT(norm_eps)},
     {"tie_word_embeddings", FLAG, AT(tied)},
@@ -153,6 +160,8 @@ HfModel model_of(const BurstPlan *p)
                  .scan_key_dim = p->scan.key_dim,
                  .scan_value_dim = p->scan.value_dim,
                  .scan_kernel = plan_scan_kernel(p),
+                 .index_heads = p->indexer.heads,
+                 .index_dim = p->indexer.dim,
                  .step_least = p->scan.read ? 0 : p->scan.step_least,
                  .step_most = p->scan.read ? 0 : p->scan.step_most,
                  .beta_most = p->scan.read ? p->scan.beta_most : 0,
@@ -177,6 +186,7 @@ HfModel model_of(const BurstPlan *p)
     if (m.family->moe && m.family->moe->shared_counts && m.expert_width > 0)
         m.shared_ffn /= m.expert_width;
     take_ropes(p, &m);
+    plan_index_blocks(p, &m);
     return m;
 }
 
@@ -257,10 +267,27 @@ static const char *scan_field_name(const Family *family, const Field *f, int *ab
     }
 }
 
+/* The same of an indexer. */
+static const char *index_field_name(const Family *family, const Field *f, int *absent)
+{
+    const IndexFields *x = family->index;
+    if (!x)
+        return NULL;
+    switch (f->at) {
+    case offsetof(HfModel, index_heads): *absent = x->absent_heads; return x->heads;
+    case offsetof(HfModel, index_dim): *absent = x->absent_dim; return x->dim;
+    case offsetof(HfModel, index_block): *absent = x->absent_block; return x->block;
+    case offsetof(HfModel, index_top): *absent = x->absent_top; return x->top;
+    default: *absent = x->absent_local; return x->local;
+    }
+}
+
 /* Its name in the family's config.json. */
 static const char *field_name(const Family *family, const Field *f)
 {
     int absent;
+    if (f->index)
+        return index_field_name(family, f, &absent);
     if (f->experts)
         return experts_field_name(family, f);
     if (f->scan)
@@ -281,7 +308,7 @@ static bool has_field(const Family *family, const Field *f)
         return false;
     if (f->experts)
         return experts_field_name(family, f) != NULL;
-    if (f->scan)
+    if (f->scan || f->index)
         return field_name(family, f) != NULL;
     if (f->at == offsetof(HfModel, ffn))
         return !family->moe || family->dense;
@@ -395,6 +422,8 @@ static json_t *absent_value(const HfModel *m, const Field *f, bool null)
     int absent = 0;
     if (f->scan && scan_field_name(family, f, &absent))
         return scan_default(m, f, absent, null);
+    if (f->index && index_field_name(family, f, &absent))
+        return null ? NULL : json_integer(absent);
     if (f->at == offsetof(HfModel, kv_heads))
         return json_integer((json_int_t)(family->kv_heads && !null ? family->kv_heads : m->heads));
     if (f->at == offsetof(HfModel, head_dim) && family->head_dim && !null)
@@ -467,6 +496,8 @@ static bool is_of_none(const HfModel *m, const Field *f)
     const bool ffn = f->at == offsetof(HfModel, ffn);
     if (f->scan)
         return !m->parts.layer.scan;
+    if (f->index)
+        return !m->parts.layer.indexer;
     return m->family->dense && ((f->experts && m->dense == m->layers) || (ffn && m->dense == 0));
 }
 
@@ -497,6 +528,7 @@ static void read_field(Misfits *m, const Field *f, const json_t *config, const H
            *adjusted = adjusted_ffn(there->family, f, config, value);
     value = adjusted ? adjusted : value;
     const HfModel *with = f->scan && plan && !plan->parts.layer.scan ? NULL : plan; /* scans_check tells */
+    with = f->mask ? NULL : with;
     if (!given(value))
         absent = absent_value(there, f, value != NULL);
     if (!given(value) && !absent)
@@ -538,6 +570,8 @@ static void read_parts(Misfits *m, const json_t *config, const HfModel *plan, Hf
     there->parts = f->parts;
     if (f->scan && f->scan->optional)
         there->parts.layer.scan = config_has_scans(f, config);
+    if (f->index)
+        there->parts.layer.indexer = config_has_indexer(f, config, -1);
     for (const PartField *flag = f->flags; flag && flag->name; flag++)
         read_flag(m, config, flag, plan ? &plan->parts : NULL, &there->parts);
     for (const FixedField *fixed = f->fixed; fixed && fixed->name; fixed++)
@@ -792,6 +826,7 @@ void model_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     if (there->family->parts.layer.latent)
         there->scale[BURST_SCALE_ATTENTION] = rope_score_scale(config, there);
     scales_read(m, config, plan, there);
+    index_check(m, there);
 }
 
 bool model_has_field(const Family *f, const char *name)

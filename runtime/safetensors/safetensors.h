@@ -107,6 +107,7 @@ typedef struct HfModel {
     uint64_t dense_at[DENSE_WORDS]; /* a bit for each; of DENSE_LISTED `dense` is their number */
     int64_t shared_ffn, groups, top_groups; /* shared_ffn: as the family's field says it; one group: none */
     int64_t scan_heads, scan_key_heads, scan_key_dim, scan_value_dim, scan_kernel; /* of layer.scan */
+    int64_t index_heads, index_dim, index_block, index_top, index_local; /* of layer.indexer */
     double step_least, step_most; /* of a scan without a delta rule; else 0 */
     double beta_most, scan_eps; /* of one with it; of the norm of its outputs, 0: norm_eps */
     double weight_scale, alpha, limit; /* of the experts' weights; of their activation */
@@ -192,6 +193,15 @@ typedef struct Masks {
     const json_t *texts; /* [layers], burst_attention where it is read; NULL: the fields above hold */
 } Masks;
 enum { MASK_TEXT = 256 };
+/* ---- safetensors/indexer.c: layers that choose blocks with an indexer, whose mask is msa(n, b, l): n blocks
+ * of b keys beside the last l, which a query always sees ---- */
+bool plan_has_indexer(const BurstPlan *p, int layer);
+bool config_has_indexer(const Family *f, const json_t *config, int layer); /* layer -1: any */
+/* The numbers of a plan's blocks; what no mask of this form says is as transformers has it with one block. */
+void plan_index_blocks(const BurstPlan *p, HfModel *m);
+void index_mask(const Family *f, const json_t *config, char text[MASK_TEXT]);
+void index_text(FILE *out, const HfModel *m); /* the indexer and the selection of an imported model */
+void index_check(Misfits *m, const HfModel *there); /* what no selection can do */
 bool masks_has_field(const Family *f, const char *name); /* whether transformers reads it of the type */
 Masks masks_read(Misfits *m, int layers, const json_t *config, const Family *family);
 /* The first layer of another mask than the plan's; -1: there is none. */

@@ -16,7 +16,7 @@ class Experts(C.Structure):
     _fields_ = [("experts", C.c_int), ("top", C.c_int), ("width", C.c_int), ("activation", C.c_int), ("score", C.c_int),
                 ("normalize", C.c_int), ("eps", C.c_double), ("scale", C.c_double), ("shared", C.c_int), ("shared_gate", C.c_int),
                 ("correction", C.c_int), ("groups", C.c_int), ("top_groups", C.c_int), ("group_score", C.c_int), ("router_bias", C.c_int),
-                ("bias", C.c_int), ("least", C.c_double), ("alpha", C.c_double), ("offset", C.c_double), ("limit", C.c_double), ("rate", C.c_double), ("balance", C.c_double)]
+                ("bias", C.c_int), ("least", C.c_double), ("alpha", C.c_double), ("offset", C.c_double), ("limit", C.c_double), ("rate", C.c_double), ("balance", C.c_double), ("everywhere", C.c_int)]
 
 
 _library = {}

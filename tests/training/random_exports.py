@@ -86,6 +86,9 @@ def other_rope(draw):
                         "30000 dynamic { factor 4; original 32; }", "10000 llama3 { factor 8; original 16; low 1; high 4; }"))
 
 
+WHOLE_TILES = {"MiniMaxM3VL"}  # of 128 queries on each rank
+
+
 def model_class(kind):
     """Its name in transformers, which has some types as its Llama."""
     import transformers
@@ -96,7 +99,7 @@ def model_class(kind):
 def config_class(kind):
     """That of transformers; None: it has no class of such models."""
     import transformers
-    return getattr(transformers, kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5", "Qwen3_5Moe") else "Config"), None)
+    return getattr(transformers, kind + ("TextConfig" if kind in ("Gemma3", "MiniMaxM3VL", "Qwen3_5", "Qwen3_5Moe") else "Config"), None)
 
 
 class Folders:
@@ -104,7 +107,7 @@ class Folders:
         self.programs, self.tools, self.folder, self.sizes = programs, programs.tools, folder, sizes
         self.environment = programs.environment
         self.kinds = {}
-        for kind, more in ((kind, more) for kind, more in cases.values() if config_class(kind)):
+        for kind, more in ((kind, more) for kind, more in cases.values() if config_class(kind) and kind not in WHOLE_TILES):
             self.kinds.setdefault(kind, {name: value for name, value in more.items() if name not in DRAWN})
         self.counts = {}
         draw = random.Random(5)

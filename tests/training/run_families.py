@@ -29,6 +29,7 @@ from runner import require  # noqa: E402
 
 SEQUENCE = 64
 LOSS, GRADIENT = 1e-6, 1e-4  # relative, fp32 on the host against float64
+TILE = 128
 APART = 1e-4  # scores of experts, the last chosen and the next
 LAYOUTS = {"one": (1, emitted.layout(1, 1, "ring", "keys", "contiguous")),  # ranks, their layout
            "ring": (4, emitted.layout(1, 4, "ring", "keys", "zigzag")),
@@ -52,11 +53,13 @@ LAYOUTS.update({f"pieces_{name}": (ranks, emitted.layout(1, ranks, schedule, "ke
                 for name, ranks, schedule, partition, settings in (
     ("of_two", 2, "ring", "zigzag", "recompute none"), ("contiguous", 4, "ring", "contiguous", "recompute full(2)"),
     ("blocks", 4, "ring", "blocks(24)", "recompute selective; token chunks 2, attention"), ("ulysses", 4, "ulysses", "zigzag", "recompute ffn"))})
+LAYOUTS["gather_of_two"] = (2, emitted.layout(1, 2, "gather", "keys", "zigzag").replace("recompute none", "recompute full"))
 OF_SCANS = tuple(name for name in LAYOUTS if name.startswith(("alone_", "pieces_")))
 SEVERAL = ("ring", "ulysses", "tensor")
 OF_LATENTS = ("chunks_of_attention", "chunks_of_keys", "latents_of_two", "latents_ring", "latents_tensor", "latents_recompute")
 OF_WHOLE_NORMS = tuple(name for name in LAYOUTS if name.startswith("tensor_"))
 FOLDERS, SAMPLE = 300, 4  # random ones, in all and each day
+SEQUENCES = {"minimax_m3": 1024}  # of cases whose tiles choose blocks of keys
 TURNS = 4  # runs until every family was tested
 TRAIN = run_weights.TRAIN.replace("BATCH", "1;")
 SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
@@ -207,6 +210,11 @@ CASES = {  # name: class, its configuration
     "hunyuan_dense": ("HunYuanDenseV1", dict(head_dim=16, **rope("dynamic", 20000.0, alpha=8.0, factor=1.0))),
     "minimax_m2": ("MiniMaxM2", dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=40, head_dim=16,
                                      rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))),
+    "minimax_m3": ("MiniMaxM3VL", dict(num_local_experts=8, num_experts_per_tok=3, intermediate_size=40, dense_intermediate_size=96, head_dim=16,
+                                       shared_intermediate_size=96, max_position_embeddings=4096, swiglu_alpha=1.3, swiglu_limit=0.5,
+                                       rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5),
+                                       index_n_heads=2, index_head_dim=24, index_topk_blocks=3, mlp_layer_types=["dense"] + ["sparse"] * 3,
+                                       layer_types=["full_attention"] + ["minimax_m3_sparse"] * 3)),
     "deepseek_v2_moe": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=24, first_k_dense_replace=1, n_shared_experts=2, routed_scaling_factor=1.5,
                                            topk_method="group_limited_greedy", n_group=4, topk_group=2)),
     "deepseek_v2_greedy": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=None, first_k_dense_replace=0)),
@@ -264,6 +272,7 @@ LAYER = ["input_layernorm.weight", "input_layernorm.bias",
          *(f"self_attn.{x}_{part}" for x in "q" for part in ("proj.weight", "proj.bias", "norm.weight")), "self_attn.gate_proj.weight",
          *(f"self_attn.{x}_{part}" for x in "k" for part in ("proj.weight", "proj.bias", "norm.weight")),
          "self_attn.v_proj.weight", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "self_attn.o_proj.bias",
+         *(f"self_attn.indexer.{x}.weight" for x in ("q_proj", "k_proj", "q_norm", "k_norm")),
          *(f"linear_attn.{x}.weight" for x in ("b_proj", "c_proj", "x_proj", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "conv1d")),
          "linear_attn.conv1d.bias",
          "linear_attn.norm.weight", "linear_attn.out_proj.weight",
@@ -429,6 +438,25 @@ def corrections(model):
     return [(name, x) for name, x in [*model.named_buffers(), *model.named_parameters()] if name.endswith("correction_bias")]
 
 
+def frozen(model):
+    """Weights that choose blocks of keys, which have no gradient."""
+    return [(name, x) for name, x in model.named_parameters() if ".indexer." in name]
+
+
+def choose_by_tiles():
+    """MiniMax-M3's queries choose blocks of keys as the first of their tile does, here: burstc's tiles choose together."""
+    import torch
+    from transformers.models.minimax_m3_vl.modeling_minimax_m3_vl import MiniMaxM3VLIndexer as Indexer
+    if hasattr(Indexer, "for_each_query"):
+        return
+    Indexer.for_each_query = Indexer.forward
+
+    def forward(self, *args, **named):
+        blocks = self.for_each_query(*args, **named)
+        return blocks[:, :, torch.arange(blocks.shape[2]) // TILE * TILE]
+    Indexer.forward = forward
+
+
 def corrected(name):
     """A plan's name of a buffer that corrects scores."""
     return re.match(r"model\.layers\.\d+\.", name)[0] + "mlp.router.correction"
@@ -461,6 +489,7 @@ class Case:
     def __init__(self, programs, name, folder):
         self.programs, self.name, self.folder = programs, name, folder
         self.whole, *self.case = PARTS[name] if name in PARTS else (None, *CASES[name])
+        self.sequence = SEQUENCES.get(name, SEQUENCE)
         self.described = self.case[0] in ("MiniCPM", "InternLM2")  # transformers has no class of theirs
 
     def larger_model(self, kind, more):
@@ -502,7 +531,7 @@ class Case:
                 weight.data += 0.2 * torch.randn_like(weight)
         for _, correction in corrections(model):
             correction.data = 0.1 * torch.randn_like(correction)
-        (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (SEQUENCE + 1,)).tolist()))
+        (self.folder / "text.bin").write_bytes(bytes(torch.randint(0, 256, (self.sequence + 1,)).tolist()))
         return model, config
 
     def draw_apart(self, kind, more):
@@ -528,7 +557,7 @@ class Case:
         torch.topk = torch.Tensor.topk = watched
         try:
             model = model.double()
-            self.reference().loss(model.eval() if self.whole else model.train(), self.folder / "text.bin", SEQUENCE)
+            self.reference().loss(model.eval() if self.whole else model.train(), self.folder / "text.bin", self.sequence)
         finally:
             torch.topk, torch.Tensor.topk = topk, kept
         return min(gaps)
@@ -550,12 +579,13 @@ class Case:
         self.shape = run_weights.Shape(4, 64, 4, kv_heads, head_dim, 96, 256, model.config.tie_word_embeddings, part)
         model = model.double()
         model = model.eval() if self.whole else model.train()  # Gemma 3 with images asks for kinds of tokens where it trains
-        value = self.reference().loss(model, self.folder / "text.bin", SEQUENCE)
+        value = self.reference().loss(model, self.folder / "text.bin", self.sequence)
         value.backward()
         self.loss = value.item()
         self.gradients = joined({part: g.float().flatten().tolist() for n, w in model.named_parameters() if w.grad is not None
                                  for part, g in split(kind, n.replace("model.language_model.", "model."), w.grad, self.shape, config)})
         self.gradients |= {corrected(n): [0.0] * correction.numel() for n, correction in corrections(model)}
+        self.gradients |= {n: [0.0] * w.numel() for n, w in frozen(model)}
         order = MAMBA_LAYER if hasattr(config, "mamba_d_state") or hasattr(config, "ssm_state_size") else LAYER
         layers = [[name for part in order if (name := f"model.layers.{i}.{part}") in self.gradients] for i in range(4)]
         head = [name for name in ("model.norm.weight", "model.norm.bias", "lm_head.weight", "lm_head.bias") if name in self.gradients]
@@ -565,8 +595,8 @@ class Case:
     def loss_of(self, folder):
         """Of what was exported."""
         if self.whole:
-            return self.reference().loss_of_whole(folder, self.folder / "text.bin", SEQUENCE)
-        return self.reference().loss_of(folder, self.folder / "text.bin", SEQUENCE, self.described)
+            return self.reference().loss_of_whole(folder, self.folder / "text.bin", self.sequence)
+        return self.reference().loss_of(folder, self.folder / "text.bin", self.sequence, self.described)
 
     def make_tokenizer(self):
         """Files of every kind that an export takes over, and some that it does not."""
@@ -669,6 +699,15 @@ class Case:
             correction = name.endswith("correction_bias")
             require(value.dtype == (torch.float32 if correction else torch.bfloat16), f"{self.name}: {name} of an export in bf16 is {value.dtype}")
             require(torch.equal(value, start[name].to(value.dtype)) == correction, f"{self.name}: {name} is {'another' if correction else 'the same'} after a step")
+
+    def check_frozen(self, after):
+        """A step with weight decay leaves an indexer's weights as they are, and changes the others."""
+        import torch
+        start, there = run_weights_tensors(self.folder / "start"), run_weights_tensors(after)
+        for name, value in start.items():
+            kept = ".indexer." in name or name.endswith("correction_bias")
+            same = torch.allclose(there[name], value, rtol=0, atol=2e-7 * ("norm" in name))  # norms are stored less one
+            require(same == kept, f"{self.name}: {name} is {'another' if kept else 'the same'} after a step")
 
     def check_step(self):
         """Every layer but each second, as a list and as a step."""
@@ -824,7 +863,7 @@ class Case:
         """The imported model with the test's layout and training."""
         text = self.programs.imported(self.folder / "start")
         require("train {" in text, f"{self.name}: what import wrote has no train block")
-        text = re.sub(r"sequence \S+;", f"sequence {SEQUENCE};", text[:text.index("train {")])
+        text = re.sub(r"sequence \S+;", f"sequence {self.sequence};", text[:text.index("train {")])
         return text + layout + TRAIN
 
     def check_absent(self):
@@ -850,6 +889,8 @@ class Case:
 
     def check(self, layouts):
         """Each of the layouts trains a step; what the last one writes is loaded again."""
+        if self.case[0] == "MiniMaxM3VL":
+            choose_by_tiles()
         self.make()
         if not self.described and not self.whole:
             print(f"{self.name}: {self.check_absent()} folders without a field are read as by transformers", flush=True)
@@ -881,6 +922,8 @@ class Case:
                 self.check_saved(program)
             if self.name == "nemotron_h":
                 self.check_pattern()
+            if self.name == "minimax_m3":
+                self.check_frozen(after)
             if self.name == "qwen3_moe_some":
                 self.check_step()
             if self.name == "deepseek_v3":
@@ -1006,7 +1049,8 @@ def chosen(args):
     for i, (name, (kind, more)) in enumerate({**CASES, **{name: part[1:] for name, part in PARTS.items()}}.items()):
         by_heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", more.get("n_groups", 1))) % 2 == 0 or kind == "Lfm2"  # of a scan
         scans = any(field in more for field in ("linear_key_head_dim", "mamba_d_state", "ssm_state_size", "conv_L_cache"))
-        several = (*OF_SCANS, *("tensor", "tensor_full") * by_heads) if scans else [*SEVERAL, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
+        layouts = ("ring", "ulysses", "gather_of_two", "alone_full") if name in SEQUENCES else SEVERAL
+        several = (*OF_SCANS, *("tensor", "tensor_full") * by_heads) if scans else [*layouts, *(OF_LATENTS if "kv_lora_rank" in more else ()), *(OF_WHOLE_NORMS if kind in WHOLE_NORMS else ())]
         if every and all(re.search(word, name) for word in args.only):
             yield name, ["one", *several]
         elif not every and i % TURNS == args.turn % TURNS:

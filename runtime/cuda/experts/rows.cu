@@ -67,7 +67,7 @@ static __device__ __forceinline__ float activated(const Clamp &c, float gate, fl
     return g * t * u;
 }
 
-/* A warp a row. */
+/* A warp a row. route NULL: rows are not weighted. */
 template <int KIND>
 static __global__ void __launch_bounds__(THREADS)
     experts_act_kernel(const Clamp c, int64_t rows, int width, const BurstBf16 *gate_up, const float *route,
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (r >= rows)
         return;
-    const float by = route[row[r]];
+    const float by = route ? route[row[r]] : 1;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
         float gate[VEC], up[VEC];
@@ -103,8 +103,8 @@ static __global__ void __launch_bounds__(THREADS)
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
     if (r >= rows)
         return;
-    const int32_t choice = row[r];
-    const float by = route[choice];
+    const int32_t choice = route ? row[r] : 0;
+    const float by = route ? route[choice] : 1;
     float sum = 0;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
@@ -123,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS)
         store(d_gate_up + 2 * r * width + width + i, up);
     }
     sum = warp_sum(sum);
-    if (lane == 0)
+    if (lane == 0 && route)
         d_route[choice] = sum;
 }
 
@@ -174,4 +174,27 @@ int burst_op_experts_act_back(BurstGpu *g, int64_t n, const BurstExperts *m, con
     act_back_kernels[kernel_of(m)]<<<(unsigned)((rows + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
         clamp_of(m), rows, m->width, gate_up, route, row, dy, d_gate_up, d_route);
     return gpu_launched(g, "experts_act_back");
+}
+
+int burst_op_clamped_swiglu(BurstGpu *g, int64_t n, const BurstExperts *m, int ffn, const BurstBf16 *gate_up,
+                            BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "clamped_swiglu", ffn, address(gate_up) | address(y)));
+    if (n == 0)
+        return BURST_OK;
+    experts_act_kernel<CLAMPED><<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
+        clamp_of(m), n, ffn, gate_up, NULL, NULL, y);
+    return gpu_launched(g, "clamped_swiglu");
+}
+
+int burst_op_clamped_swiglu_back(BurstGpu *g, int64_t n, const BurstExperts *m, int ffn,
+                                 const BurstBf16 *gate_up, const BurstBf16 *dy, BurstBf16 *d_gate_up)
+{
+    BURST_TRY(
+        gpu_aligned(g, "clamped_swiglu_back", ffn, address(gate_up) | address(dy) | address(d_gate_up)));
+    if (n == 0)
+        return BURST_OK;
+    experts_act_back_kernel<CLAMPED><<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
+        clamp_of(m), n, ffn, gate_up, NULL, NULL, dy, d_gate_up, NULL);
+    return gpu_launched(g, "clamped_swiglu_back");
 }

@@ -136,6 +136,29 @@ static Activated activated(const BurstExperts *m, float gate, float up)
     return (Activated){value * up, up * slope_of(m->activation, gate), value};
 }
 
+int burst_op_clamped_swiglu(BurstExec *e, int64_t n, const BurstExperts *m, int ffn, const BurstAct *gate_up,
+                            BurstAct *y)
+{
+    const int64_t count = n * ffn;
+    (void)e;
+    for (int64_t i = 0; i < count; i++)
+        y[i] = clamped_swiglu(m, gate_up[i], gate_up[count + i]).value;
+    return BURST_OK;
+}
+
+int burst_op_clamped_swiglu_back(BurstExec *e, int64_t n, const BurstExperts *m, int ffn,
+                                 const BurstAct *gate_up, const BurstAct *dy, BurstAct *d_gate_up)
+{
+    const int64_t count = n * ffn;
+    (void)e;
+    for (int64_t i = 0; i < count; i++) {
+        const Activated a = clamped_swiglu(m, gate_up[i], gate_up[count + i]);
+        d_gate_up[i] = dy[i] * a.by_gate;
+        d_gate_up[count + i] = dy[i] * a.by_up;
+    }
+    return BURST_OK;
+}
+
 /* Rows of an expert have gate and up side by side. */
 int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
                          const float *route, const int32_t *row, BurstAct *y)

@@ -54,6 +54,8 @@ static const char *type_of(const Attempt *a, int way, int layer)
 {
     if (a->model->family->scan && plan_has_scan(a->p, layer))
         return a->model->family->scan->type;
+    if (a->model->family->index && plan_has_indexer(a->p, layer))
+        return a->model->family->index->type;
     if (a->model->family->network && !plan_attends(a->p, layer))
         return a->model->family->network;
     return slides(a, way, layer) ? "sliding_attention" : "full_attention";
@@ -99,7 +101,7 @@ static bool say(json_t *config, const Attempt *a, json_t *types)
         json_object_del(config, mask_fields[i]);
     if (all_full(a->p) && masks_has_field(f, "is_causal"))
         made = json_object_set_new(config, "is_causal", json_false()) == 0;
-    if (f->scan)
+    if (f->scan || f->index)
         made = made && json_object_set(config, "layer_types", types) == 0;
     if (none) /* without the fields there is no window */
         return made;
