@@ -73,6 +73,7 @@ const BurstPlan *model_plan(Arena *a, const Program *p)
                         .query_latent = m->query_latent,
                         .ffn = m->ffn,
                         .experts = m->experts,
+                        .indexer = m->indexer,
                         .scan = m->scan,
                         .vocab = m->vocab,
                         .tied = m->tied,

@@ -1,6 +1,8 @@
 /* safetensors/indexer.c: see safetensors.h. */
 #include "safetensors/safetensors.h"
 
+#include "burst_attend.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -60,7 +62,8 @@ void index_text(FILE *out, const HfModel *m)
         return;
     fprintf(out,
             "indexer ix { heads %lld; dim %lld; norm rmsnorm; rotary %d; from hidden; train frozen; }\n"
-            "# Tiles of 128 queries choose together, by their first; a model of transformers chooses for each query.\n"
+            "# Tiles of 128 queries choose together, by their first; a model of transformers chooses for "
+            "each query.\n"
             "select msa(n, b, l) = top n of k / b by ix(first Q, max K) for kv_head per 128 queries\n"
             "  where causal always q / b - k / b < l;\n",
             (long long)m->index_heads, (long long)m->index_dim, turns);

@@ -539,7 +539,7 @@ class Case:
         seed = sum(map(ord, self.name))
         while True:
             model, config = self.draw(kind, more, seed)
-            if self.gap(model) > APART:
+            if self.gap(model) > APART * SEQUENCE / self.sequence:
                 return model.float(), config
             seed += 1
 
@@ -550,7 +550,7 @@ class Case:
         kept = torch.Tensor.topk
 
         def watched(x, k, *others, **named):
-            if x.dim() > 1 and k < x.shape[-1] and x.is_floating_point():
+            if 1 < x.dim() < 4 and k < x.shape[-1] and x.is_floating_point():
                 best = topk(x.detach(), k + 1, dim=-1).values
                 gaps.append((best[..., k - 1] - best[..., k]).min().item())
             return topk(x, k, *others, **named)
