@@ -11,6 +11,18 @@ static inline int plan_attention_selected(BurstCtx *c, PlanState *s, int mask, c
     return plan_attention(c, s, mask, q, k, v, o, lse);
 }
 
+#ifdef PLAN_TAIL
+/* plan_attention_rest over the lists of forward. */
+static inline int plan_attention_rest_selected(BurstCtx *c, PlanState *s, int mask, const BurstAct *q,
+                                               const BurstAct *k, const BurstAct *v, const int32_t *lists,
+                                               BurstAct *o_tail, float *lse_tail, BurstAct *o,
+                                               float *lse)
+{
+    s->chosen = lists;
+    return plan_attention_rest(c, s, mask, q, k, v, o_tail, lse_tail, o, lse);
+}
+#endif
+
 /* plan_attention_back over the lists of forward. */
 static inline int plan_attention_back_selected(BurstCtx *c, PlanState *s, int mask, const BurstAct *q,
                                                const BurstAct *k, const BurstAct *v, const float *lse,

@@ -74,6 +74,8 @@ GRADIENTS = {
     "indexer_some": Point(("causal", "msa", "causal", "indexed"), 2, "schedule gather; partition zigzag; recompute full;", indexer=(2, "rmsnorm")),
     "indexer_heads": Point(("indexed", "msa"), 4, "schedule ulysses; partition contiguous; recompute selective;", more="qk_norm yes; ", indexer=(4, "none")),
     "indexer_groups": Point(("msa", "msa", "indexed", "msa"), 2, "schedule gather; partition zigzag; recompute full(2); weights zero1;", indexer=(1, "none")),
+    "tail": Point(("first", "documents"), 2, "schedule ring; travel keys; partition zigzag; recompute tail(0.3);"),
+    "tail_gather": Point(("limits", "causal", "msa"), 4, "schedule gather; partition contiguous; recompute tail(0.6);", indexer=(1, "rmsnorm")),
     "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),

@@ -15,8 +15,6 @@ static int count(const Program *p)
  * travel. */
 static const char *tail_why_not(const Program *p, const Choice *c)
 {
-    if (p->model.selects)
-        return "`recompute tail` cannot be combined with a selection; use `recompute selective`";
     if (choice_exchanges(c))
         return "`recompute tail` is not supported with all-to-all schedules; use a ring schedule or "
                "`recompute selective`";

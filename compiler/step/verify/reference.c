@@ -21,7 +21,7 @@ static const Rule rules[] = {
     {.of = OP_LAST_TOKEN, .kind = OP_LAST_TOKEN, .read = "x0", .write = "y0"},
     {.of = OP_NEXT, .kind = OP_NEXT, .read = "x0", .write = "", .weight = true},
     {.of = OP_KEEP, .kind = OP_KEEP, .read = "x0x1", .write = "y0y1"},
-    {.of = OP_ATTENTION, .kind = OP_ATTENTION_REST, .read = "x0x1x2k0k1", .write = "y0y1"},
+    {.of = OP_ATTENTION, .kind = OP_ATTENTION_REST, .read = "x0x1x2x3k0k1", .write = "y0y1"},
     {.of = OP_SINK, .kind = OP_SINK, .read = "x0x1", .write = "y0", .weight = true},
     {.of = OP_SWIGLU, .kind = OP_SWIGLU, .read = "x0x1", .write = "y0"},
     {.of = OP_SCALE, .kind = OP_SCALE, .read = "x0x1", .write = "y0"},
