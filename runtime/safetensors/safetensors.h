@@ -193,7 +193,7 @@ typedef struct Masks {
     const json_t *texts; /* [layers], burst_attention where it is read; NULL: the fields above hold */
 } Masks;
 enum { MASK_TEXT = 256 };
-/* ---- safetensors/indexer.c: layers that choose blocks with an indexer, whose mask is msa(n, b, l): n blocks
+/* ---- safetensors/masks.c: layers that choose blocks with an indexer, whose mask is msa(n, b, l): n blocks
  * of b keys beside the last l, which a query always sees ---- */
 bool plan_has_indexer(const BurstPlan *p, int layer);
 bool config_has_indexer(const Family *f, const json_t *config, int layer); /* layer -1: any */
