@@ -1175,8 +1175,11 @@ void settle_library(Checker *c)
         return;
     Model *m = &p->model;
     int *layer_mask = NEW_ARRAY(c->arena, int, p->mask_count + 1);
-    for (int i = 0; i < p->mask_count; i++)
+    m->selects = false;
+    for (int i = 0; i < p->mask_count; i++) {
         layer_mask[i] = i;
+        m->selects |= p->masks[i].selection > 0;
+    }
     p->layer_mask = layer_mask;
     m->layers = p->mask_count;
     m->hidden = m->ffn = m->vocab = REST;

@@ -6,6 +6,7 @@ import re
 from .given import positive, whole
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SELECTION = re.compile(r"\s*top\b")  # in place of an expression: top 8 of k / 64 by ...
 TABLE = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)\s*\[")  # of a mask: doc[q]
 FILE = re.compile(r'\bfile\s*"([^"\n]*)"')  # of a mask: file "pattern.txt" at (q / 64, k / 64)
 CPU = """device core {{ arch cpu; memory {gib} GiB; hbm 20 GB/s; matmul fp32 50 GFLOP/s; }}
@@ -62,7 +63,7 @@ def model_text(masks, tables, heads, head_dim, tokens, kv_heads, value_dim, sche
     sizes = "; ".join(f"{name} {whole(n, name, 1)}" for name, n in counts.items())
     lines = ['import "masks";']
     lines += [f"table {checked_name(t, 'table')} per token;" for t in tables]
-    lines += [f"mask {checked_name(n, 'mask')} = {checked_text(e, f'mask {n}')};" for n, e in masks.items()]
+    lines += [f"{'select' if SELECTION.match(e) else 'mask'} {checked_name(n, 'mask')} = {checked_text(e, f'mask {n}')};" for n, e in masks.items()]
     lines += [f"model attention {{ {sizes}; layers {len(masks)}; }}"]
     of_layers = "".join(f" layers {i}: {n};" for i, n in enumerate(masks))
     none = softcap is None or not isinstance(softcap, bool) and softcap == 0

@@ -6,6 +6,10 @@
 #include "burst_attention_host.h"
 #include "burst_library.h"
 
+#ifdef PLAN_SELECTIONS
+#include "burst_select_host.h"
+#endif
+
 static int plan_alloc(BurstCtx *c, PlanState *s); /* defined by the program: allocates a batch's arrays */
 
 static inline int plan_library_start(BurstCtx *c, void *state, const BurstTables *tables)
@@ -28,20 +32,35 @@ static inline int plan_give_rows(PlanState *s, int heads, int d, const float *by
     return burst_op_to_tokens(s->exec, s->n, heads, d, by_heads, rows);
 }
 
-static inline int plan_take_call(PlanState *s, const BurstAttention *a)
+/* The lists of the mask's selection, if it has one: a call has its own, and those of backward are forward's,
+ * since they depend on nothing but queries and keys. */
+static inline int plan_choose_blocks(BurstCtx *c, PlanState *s, int mask)
+{
+#ifdef PLAN_SELECTIONS
+    const PlanBuffers *b = &s->buffer;
+    s->chosen = b->select_lists;
+    return plan_select(c, s, mask, b->rows_q, b->rows_k, b->select_lists, b->select_scratch);
+#else
+    (void)c, (void)s, (void)mask;
+    return BURST_OK;
+#endif
+}
+
+static inline int plan_take_call(BurstCtx *c, PlanState *s, const BurstAttention *a)
 {
     const PlanBuffers *b = &s->buffer;
     s->score_scale = a->scale;
     BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_HEAD_DIM, a->q, b->rows_q));
     BURST_TRY(plan_take_rows(s, PLAN_KV_HEADS, PLAN_HEAD_DIM, a->k, b->rows_k));
-    return plan_take_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, a->v, b->rows_v);
+    BURST_TRY(plan_take_rows(s, PLAN_KV_HEADS, PLAN_VALUE_DIM, a->v, b->rows_v));
+    return plan_choose_blocks(c, s, a->mask);
 }
 
 static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAttention *a)
 {
     PlanState *s = state;
     const PlanBuffers *b = &s->buffer;
-    BURST_TRY(plan_take_call(s, a));
+    BURST_TRY(plan_take_call(c, s, a));
     BURST_TRY(plan_attention(c, s, a->mask, b->rows_q, b->rows_k, b->rows_v, b->rows_o, a->to_lse));
     if (a->sinks)
         BURST_TRY(burst_op_sink(s->exec, s->n, PLAN_HEADS, PLAN_VALUE_DIM, b->rows_o, a->to_lse, a->sinks,
@@ -72,7 +91,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
 {
     PlanState *s = state;
     const PlanBuffers *b = &s->buffer;
-    BURST_TRY(plan_take_call(s, a));
+    BURST_TRY(plan_take_call(c, s, a));
     BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->d_o, b->rows_do));
     BURST_TRY(plan_take_rows(s, PLAN_HEADS, PLAN_VALUE_DIM, a->o, b->rows_dq)); /* until dq is computed */
     burst_attend_delta(PLAN_HEADS * s->n, PLAN_VALUE_DIM, b->rows_dq, b->rows_do, b->rows_delta);

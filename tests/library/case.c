@@ -1,11 +1,13 @@
 /* case.c: a plan's library against dense attention in float64, with threads as ranks.
  *
  * case PLAN.so CASE BYTES CALLS: CASE is a text: ranks, documents, cu_seqlens, seed, scale, whether there are
- * sinks, a softcap, then for each mask as many rows of 0 and 1 as there are tokens. BYTES: the workspace that
- * the plan's text predicts. CALLS: how often each mask attends, forward and backward. Prints the worst
- * relative error (L2) of each result (of dsinks, whose terms cancel, relative to these), and fails where a
- * call allocates, the workspace is not as predicted or is written outside of, or rows move elsewhere than
- * they say.
+ * sinks, a softcap, then for each mask as many rows of 0 and 1 as there are tokens, and for each mask a
+ * selection: top, keys of a block, what represents it, heads that share a choice, a window of the
+ * mask; with top also as many rows of the pairs that may be chosen, which the rows before lack. BYTES: the
+ * workspace that the plan's text predicts. CALLS: how often each mask attends, forward and backward. Prints
+ * the worst relative error (L2) of each result (of dsinks, whose terms cancel, relative to these), and fails
+ * where a call allocates, the workspace is not as predicted or is written outside of, or rows move elsewhere
+ * than they say.
  */
 #include "burst.h"
 
@@ -85,6 +87,11 @@ typedef struct Case {
     double softcap;
     unsigned char *keep; /* [masks][tokens][tokens] */
     float *q, *k, *v, *d_o, *d_lse, *sink;
+    struct Chosen {
+        int top, block, key, each, window;
+        unsigned char *open; /* [tokens][tokens] */
+        unsigned char *chosen; /* [heads][tiles][blocks] */
+    } *select;                 /* [masks] */
     double *o, *lse, *dq, *dk, *dv, *dsink, *dsink_terms; /* of one mask; terms: the sum of their sizes */
 } Case;
 
@@ -102,11 +109,96 @@ static float *random_rows(size_t n, unsigned *seed)
     return x;
 }
 
+/* ---- selections: by their definition (docs/language.md) ---- */
+
+enum { TILE = 128, MEAN_KEY = 0, LIMITS, FIRST_KEY, MAX_KEY };
+
+static double block_score(const Case *c, const struct Chosen *s, int h, int tile, int b)
+{
+    const int d = c->head_dim, kv = h / (c->heads / c->kv_heads), begin = b * s->block,
+              end = begin + s->block < c->tokens ? begin + s->block : c->tokens;
+    const float *q = c->q + ((size_t)tile * TILE * (size_t)c->heads + (size_t)h) * (size_t)d;
+    double most = -INFINITY, mean = 0, limits = 0, first = 0;
+    for (int j = begin; j < end; j++) {
+        double dot = 0;
+        for (int x = 0; x < d; x++)
+            dot += (double)q[x] *
+                   c->k[((size_t)j * (size_t)c->kv_heads + (size_t)kv) * (size_t)d + (size_t)x];
+        most = fmax(most, dot), mean += dot / (end - begin), first = j == begin ? dot : first;
+    }
+    for (int x = 0; x < d && s->key == LIMITS; x++) {
+        double best = -INFINITY;
+        for (int j = begin; j < end; j++)
+            best = fmax(best,
+                        (double)q[x] *
+                            c->k[((size_t)j * (size_t)c->kv_heads + (size_t)kv) * (size_t)d + (size_t)x]);
+        limits += best;
+    }
+    const double of[] = {mean, limits, first, most};
+    return of[s->key];
+}
+
+static bool may_choose(const Case *c, const struct Chosen *s, int tile, int b)
+{
+    const int begin = b * s->block, end = begin + s->block < c->tokens ? begin + s->block : c->tokens;
+    for (int i = tile * TILE; i < (tile + 1) * TILE && i < c->tokens && end - 1 <= tile * TILE; i++)
+        if (memchr(s->open + (size_t)i * (size_t)c->tokens + begin, 1, (size_t)(end - begin)))
+            return true;
+    return false;
+}
+
+/* The best of those left, again and again; of equal ones the lowest. */
+static void choose_blocks(const Case *c, struct Chosen *s, int first, int tile, int tiles, int blocks)
+{
+    double *score = malloc((size_t)blocks * sizeof *score);
+    for (int b = 0; b < blocks; b++) {
+        score[b] = may_choose(c, s, tile, b) ? 0 : -INFINITY;
+        for (int h = first; h < first + s->each; h++)
+            score[b] += block_score(c, s, h, tile, b);
+    }
+    for (int i = 0; i < s->top; i++) {
+        int best = 0;
+        for (int b = 1; b < blocks; b++)
+            best = score[b] > score[best] ? b : best;
+        for (int h = first; h < first + s->each && score[best] > -INFINITY; h++)
+            s->chosen[((size_t)h * (size_t)tiles + (size_t)tile) * (size_t)blocks + (size_t)best] = 1;
+        score[best] = -INFINITY;
+    }
+    free(score);
+}
+
+static void choose(const Case *c)
+{
+    for (int m = 0; m < c->masks; m++) {
+        struct Chosen *s = &c->select[m];
+        if (!s->top)
+            continue;
+        const int tiles = (c->tokens + TILE - 1) / TILE, blocks = (c->tokens + s->block - 1) / s->block;
+        const int each[] = {1, c->heads / c->kv_heads, c->heads};
+        s->each = each[s->each];
+        s->chosen = calloc((size_t)(c->heads * tiles * blocks), 1);
+        for (int h = 0; h < c->heads; h += s->each)
+            for (int t = 0; t < tiles; t++)
+                choose_blocks(c, s, h, t, tiles, blocks);
+    }
+}
+
+static bool is_kept(const Case *c, int mask, int h, int i, int j)
+{
+    const size_t T = (size_t)c->tokens, at = (size_t)i * T + (size_t)j;
+    const struct Chosen *s = &c->select[mask];
+    if (c->keep[(size_t)mask * T * T + at])
+        return true;
+    if (!s->top || !s->open[at] || i - j >= s->window)
+        return false;
+    const int tiles = (c->tokens + TILE - 1) / TILE, blocks = (c->tokens + s->block - 1) / s->block;
+    return s->chosen[(h * tiles + i / TILE) * blocks + j / s->block];
+}
+
 /* One head's row: its scores' probabilities, o and lse; then the gradients. */
 static void dense_row(const Case *c, int mask, int h, int i, double *p, double *dp)
 {
     const int d = c->head_dim, e = c->value_dim, kv = h / (c->heads / c->kv_heads), T = c->tokens;
-    const unsigned char *keep = c->keep + ((size_t)mask * T + i) * T;
     const float *q = c->q + ((size_t)i * c->heads + h) * d, *d_o = c->d_o + ((size_t)i * c->heads + h) * e;
     const double scale = c->scale != 0 ? (double)c->scale : 1 / sqrt(d);
     double most = c->sinks ? c->sink[h] : -INFINITY, sum = 0, keys = 0,
@@ -115,7 +207,8 @@ static void dense_row(const Case *c, int mask, int h, int i, double *p, double *
     for (int j = 0; j < T; j++) {
         const float *k = c->k + ((size_t)j * c->kv_heads + kv) * d;
         double s = 0;
-        for (int x = 0; x < d && keep[j]; x++)
+        const bool keep = is_kept(c, mask, h, i, j);
+        for (int x = 0; x < d && keep; x++)
             s += (double)q[x] * k[x];
         s *= scale;
         slope[j] = 1;
@@ -124,7 +217,7 @@ static void dense_row(const Case *c, int mask, int h, int i, double *p, double *
             s = c->softcap * t;
             slope[j] = 1 - t * t;
         }
-        p[j] = keep[j] ? s : -INFINITY;
+        p[j] = keep ? s : -INFINITY;
         most = fmax(most, p[j]);
     }
     for (int j = 0; j < T; j++)
@@ -177,6 +270,24 @@ static void dense(const Case *c, int mask)
     free(p);
 }
 
+static void read_pairs(FILE *f, const char *path, size_t n, unsigned char *to)
+{
+    for (size_t i = 0; i < n; i++) {
+        char x;
+        CHECK(fscanf(f, " %c", &x) == 1, "%s", path);
+        to[i] = x == '1';
+    }
+}
+
+static void read_selection(const Case *c, struct Chosen *s, FILE *f, const char *path)
+{
+    const size_t n = (size_t)c->tokens * (size_t)c->tokens;
+    CHECK(fscanf(f, "%d %d %d %d %d", &s->top, &s->block, &s->key, &s->each, &s->window) == 5, "%s", path);
+    s->open = s->top ? malloc(n) : NULL;
+    if (s->top)
+        read_pairs(f, path, n, s->open);
+}
+
 static void read_case(Case *c, const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -195,11 +306,10 @@ static void read_case(Case *c, const char *path)
         CHECK(fscanf(f, "%d", &c->table[i]) == 1, "%s", path);
     const size_t n = (size_t)c->masks * (size_t)c->tokens * (size_t)c->tokens;
     c->keep = malloc(n);
-    for (size_t i = 0; i < n; i++) {
-        char x;
-        CHECK(fscanf(f, " %c", &x) == 1, "%s", path);
-        c->keep[i] = x == '1';
-    }
+    read_pairs(f, path, n, c->keep);
+    c->select = calloc((size_t)c->masks, sizeof *c->select);
+    for (int m = 0; m < c->masks; m++)
+        read_selection(c, &c->select[m], f, path);
     fclose(f);
 }
 
@@ -222,6 +332,7 @@ static void fill_case(Case *c, const BurstInfo *info)
     c->lse = calloc(n * (size_t)c->heads, sizeof(double));
     c->dsink = calloc((size_t)c->heads, sizeof(double));
     c->dsink_terms = calloc((size_t)c->heads, sizeof(double));
+    choose(c);
 }
 
 /* ---- ranks ---- */

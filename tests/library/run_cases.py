@@ -1,4 +1,5 @@
-"""A plan's library against dense attention in float64: random masks, documents, heads, lengths, schedules, partitions.
+"""A plan's library against dense attention in float64: random masks, documents, heads, lengths, schedules, partitions,
+selections.
 
 Each case is a model of attention alone, compiled by burstc to a .so, opened by 1, 2 or 4 ranks (threads) of case.c. What a mask
 keeps is evaluated here, from the expression. --count N: so many; --seed S: others. Every tenth case is called 1000 times.
@@ -89,13 +90,41 @@ def case_of(seed):
     rows = [row for e in expressions for row in keeps(e, tokens, tables)]
     called = f"{ranks} {len(cu) - 1} {seed} {scale} {r.randrange(2)} {softcap}\n{' '.join(map(str, cu))}\n"
     called += f"{len(given) and 1} {len(expressions)}\n{' '.join(map(str, given))}\n"
-    return ranks, text, called + "\n".join(rows) + "\n"
+    return ranks, text, called + "\n".join(rows) + "\n" + "0 0 0 0 0\n" * len(expressions)
 
 
-def run_case(seed, o, folder):
+KEYS = ["mean K", "minmax K", "first K", "max K"]
+SHARED = ["for each head", "for kv_head", "for all heads"]
+
+
+def select_case_of(seed):
+    """The same of selections, alone and in a mask, beside a mask without one."""
+    r = random.Random(seed)
+    ranks, kv_heads, tokens = r.choice([1, 2, 4]), r.choice([1, 2]), 512
+    heads, head_dim, w = kv_heads * r.choice([1, 2]), 2 * r.randrange(4, 16), r.randrange(100, 500)
+    text, expressions, selections = "", [], []
+    for i in range(2):
+        top, block, key, shared = r.randrange(1, 5), r.choice([16, 32, 64, 128]), r.randrange(4), r.randrange(3)
+        always = f"q // 128 == k // 128 or k < {r.randrange(16)}"
+        text += f"select s{i} = top {top} of k / {block} by dot(first Q, {KEYS[key]}) {SHARED[shared]} per 128 queries\n"
+        text += f"  where k <= q always {always.replace('//', '/')};\nmask m{i} = s{i}{f' and q - k < {w}' if i else ''};\n"
+        expressions.append(f"k <= q and ({always})" + (f" and q - k < {w}" if i else ""))
+        selections.append((top, block, key, shared, w if i else tokens, f"k <= q and not ({always})"))
+    text += f"mask m2 = k <= q;\nmodel a {{ heads {heads}; kv_heads {kv_heads}; head_dim {head_dim}; layers 3; }}\n"
+    layout = f"schedule {r.choice(['auto', 'ring', 'gather', 'ulysses'])}; partition {r.choice(['zigzag', 'contiguous']) if ranks == 2 else 'contiguous'};"
+    text += "attention { layers 0: m0; layers 1: m1; layers 2: m2; }\nsequence %d;\nlayout { %s }\n" % (tokens, layout)
+    scale = r.choice([0, 0, 0.3])
+    called = f"{ranks} 1 {seed} {scale} {r.randrange(2)} 0\n0 {tokens}\n0 3\n\n"
+    called += "\n".join(row for kept in (*expressions, "k <= q") for row in keeps(kept, tokens, {})) + "\n"
+    for *numbers, open_ in selections:
+        called += " ".join(map(str, numbers)) + "\n" + "\n".join(keeps(open_, tokens, {})) + "\n"
+    return ranks, text, called + "0 0 0 0 0\n"
+
+
+def run_case(seed, o, folder, made=case_of):
     """None: burstc has refused the layout, as some have no such schedule."""
-    ranks, text, called = case_of(seed)
-    at = folder / str(seed)
+    ranks, text, called = made(seed)
+    at = folder / f"{made.__name__}{seed}"
     at.mkdir()
     (at / "c.topo").write_text(TOPO % ranks)
     (at / "m.burst").write_text(text)
@@ -106,7 +135,8 @@ def run_case(seed, o, folder):
         return None
     runner.require(compiled.returncode == 0, f"burstc ended with {compiled.returncode}\n{compiled.stderr}")
     predicted = re.search(r"a rank: (\d+) bytes of workspace", (at / "plan.so.c").read_text())[1]
-    done = runner.run([o.case, at / "plan.so", at / "case", predicted, 1000 if seed % 10 == 0 else 1], 120)
+    calls = 3 if made is select_case_of else 1000 if seed % 10 == 0 else 1
+    done = runner.run([o.case, at / "plan.so", at / "case", predicted, calls], 120)
     errors = list(map(float, done.stdout.split()))
     for name, error in zip(RESULTS, errors):
         runner.require(error <= LIMIT, f"{name} is off by {error:g}, more than {LIMIT:g}\n{text}")
@@ -116,24 +146,27 @@ def run_case(seed, o, folder):
 def main():
     parser = runner.options(__doc__, "--burstc", "--case")
     parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--selections", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     o = parser.parse_args()
     worst, refused, failed = [0.0] * len(RESULTS), 0, []
     with runner.folder(o.work) as folder:
-        for seed in range(o.seed, o.seed + o.count):
+        for made, seed in [(case_of, seed) for seed in range(o.seed, o.seed + o.count)] + [
+                (select_case_of, seed) for seed in range(o.seed, o.seed + o.selections)]:
             try:
-                errors = run_case(seed, o, folder)
+                errors = run_case(seed, o, folder, made)
             except runner.Failed as e:
-                failed.append(f"case {seed}: {e}")
+                failed.append(f"{made.__name__} {seed}: {e}")
                 continue
             refused += errors is None
             worst = [max(w, e) for w, e in zip(worst, errors)] if errors else worst
     print(*failed, sep="\n")
-    print(f"{o.count} cases, {refused} refused layouts, {len(failed)} failed; worst errors",
+    count = o.count + o.selections
+    print(f"{count} cases, {refused} refused layouts, {len(failed)} failed; worst errors",
           " ".join(f"{n} {w:.2g}" for n, w in zip(RESULTS, worst)))
-    if refused * 3 > o.count:
+    if refused * 3 > count:
         print("too many refused layouts: these cases say little")
-    return bool(failed) or refused * 3 > o.count
+    return bool(failed) or refused * 3 > count
 
 
 if __name__ == "__main__":

@@ -223,6 +223,44 @@ def check_batches(ranks):
     plan.close()
 
 
+# ---- selections ----
+
+def chosen_blocks(q, k, block, top):
+    """[heads, tiles, blocks]: what tiles of 128 queries choose for each key head, of the blocks before them."""
+    tokens, share = len(q), q.shape[1] // k.shape[1]
+    means = k.double().view(tokens // block, block, *k.shape[1:]).mean(1).float().double()
+    score = torch.einsum("thd,bhd->htb", q[::128].double(), means.repeat_interleave(share, 1))
+    score = score.view(k.shape[1], share, *score.shape[1:]).sum(1).repeat_interleave(share, 0)
+    before = (torch.arange(1, tokens // block + 1) * block - 1)[None] <= (torch.arange(tokens // 128) * 128)[:, None]
+    best = score.masked_fill(~before, float("-inf")).topk(top, -1).indices
+    return torch.zeros_like(score, dtype=torch.bool).scatter_(-1, best, True) & before
+
+
+def check_selection(ranks):
+    """Tiles of queries choose blocks of keys by their own scores; a static mask of the same plan is as without."""
+    tokens, block, top = 1024, 64, 3
+    own = "q / 128 == k / 128"
+    plan = burst.compile({"chosen": f"top {top} of k / {block} by dot(first Q, mean K) for kv_head per 128 queries where k <= q always {own}",
+                          "near": "k <= q and q - k < 100"}, heads=4, kv_heads=2, head_dim=16, tokens=tokens, partition="contiguous")
+    torch.manual_seed(3)  # every rank draws the same
+    leaf = [torch.randn(tokens, h, 16, requires_grad=True) for h in (4, 2, 2)]
+    d_o, q, k = torch.randn(tokens, 4, 16), torch.arange(tokens)[:, None], torch.arange(tokens)[None]
+    batch = plan.batch([0, tokens])
+    blocks = chosen_blocks(*(x.detach() for x in leaf[:2]), block, top)
+    for mask, keep in ("chosen", (k <= q) & ((q // 128 == k // 128) | blocks[:, q // 128, k // block])), ("near", (k <= q) & (q - k < 100)):
+        for x in leaf:
+            x.grad = None
+        out = batch.undispatch(burst.attention(*map(batch.dispatch, leaf), batch, mask))
+        (out * d_o).sum().backward()
+        wide = [x.detach().double().requires_grad_() for x in leaf]
+        o, _ = dense(*wide, keep, None, 0.25)
+        (o * d_o).sum().backward()
+        close(out, o, f"{mask}: o")
+        for x, y, name in zip(leaf, wide, "qkv"):
+            close(x.grad, y.grad, f"{mask}: d{name}")
+    plan.close()
+
+
 # ---- what torch does with operators ----
 
 def inputs(batch, seed=0):
@@ -549,6 +587,7 @@ def main():
         worst, refused = max(worst, error or 0), refused + (error is None)
     require(refused * 3 <= o.count, f"{refused} of {o.count} layouts were refused: these cases say little")
     check_batches(ranks)
+    check_selection(ranks)
     if ranks == 1:
         plan = burst.compile({"all": "k <= q and doc[q] == doc[k]", "near": "k <= q and doc[q] == doc[k] and q - k < 9"}, heads=4,
                              kv_heads=2, head_dim=16, tokens=64)

@@ -278,6 +278,23 @@ static void add_rows(MemoryMaker *m, unsigned directions)
     }
 }
 
+/* Lists of a selection, and the scratch in which ranks choose: backward chooses what forward has chosen. */
+static void add_choice(MemoryMaker *m)
+{
+    const Program *p = m->program;
+    int64_t most = 0;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *s = &p->selections[i];
+        const int64_t words = select_tiles(p, s) * select_words(&m->draft->shape, s);
+        most = words > most ? words : most;
+    }
+    if (!p->model.selects)
+        return;
+    add_scratch(m, BOTH, "select_lists", "int32_t", sizeof(int32_t), 1, "[tiles][lists][top]", most);
+    add_scratch(m, BOTH, "select_scratch", "char", 1, 1, "bytes",
+                select_scratch(p, &m->draft->shape, m->choice->ranks, m->n));
+}
+
 /* ---- all buffers ---- */
 
 /* The runtime's token, label, weight and table arrays of one sequence. */
@@ -332,6 +349,8 @@ Memory memory_make(Arena *a, const Draft *d)
         add_batch(&m);
     else
         add_rows(&m, BOTH);
+    if (p->library)
+        add_choice(&m);
     if (!p->target->device_memory)
         add_pieces(&m, BOTH, "piece_k", "piece_v");
     if (p->target->device_memory)
