@@ -1,14 +1,14 @@
 """A peer for `gpu-test step` of examples/qwen3_5_9b.burst: a training step of Qwen3.5-9B's shapes over the GPUs of a host in PyTorch.
 
     torchrun --nproc-per-node=N benchmarks/recurrent_torch.py [TOKENS [LAYERS [flash]]]
-    python3 benchmarks/recurrent_torch.py --warm [PROCESSES]
+    python3 benchmarks/recurrent_torch.py --warm
     python3 benchmarks/recurrent_torch.py --rates
 
 Random weights and tokens, one document of 64Ki tokens, 8 layers. Recurrent layers by fla-core's chunk_gated_delta_rule and convolution with
 its context of contiguous parts (each rank's one part: it sends least), attention by Ulysses around PyTorch's fused kernels, FSDP2 (bf16, sums in
 fp32), each layer checkpointed but for attention's outputs, loss by 4096 rows of logits, fused AdamW. Prints the median of steps after the second
-and peak memory. --warm: compiles fla-core's kernels for these shapes on one GPU, so that Triton's cache has them; each process takes some of
-the variants that are tried (16). --rates: fla-core's operation alone on one GPU, as bench_scan.py counts.
+and peak memory. --rates: fla-core's operation alone on one GPU, as bench_scan.py counts, and the configurations of its kernels: each has two
+(fla_tuning.py). --warm: compiles these for these shapes on one GPU, a process for each, so that Triton's cache has them.
 
 fla-core refuses a kernel of backward on Hopper with Triton 3.4 to 3.7, whose results may be wrong there; this takes its time all the same.
 """
@@ -27,16 +27,10 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-import triton.runtime.autotuner
+import fla_tuning # before fla-core's kernels are made
 
-if "--some" in sys.argv: # before fla-core's kernels are made
-    PART, PARTS = (int(word) for word in sys.argv[sys.argv.index("--some") + 1:])
-    prepare = triton.runtime.autotuner.Autotuner.__init__
-
-    def prepare_some(self, *args, **more):
-        prepare(self, *args, **more)
-        self.configs = self.configs[PART::PARTS] or self.configs[:1]
-    triton.runtime.autotuner.Autotuner.__init__ = prepare_some
+if "--some" in sys.argv:
+    fla_tuning.only = int(sys.argv[sys.argv.index("--some") + 1])
 
 import fla.ops.common.chunk_o
 from fla.modules import FusedRMSNormGated
@@ -169,16 +163,13 @@ def place_of(tokens, rank, world):
 
 
 def warm():
-    """Each process a part of the variants."""
-    at = sys.argv.index("--warm") + 1
-    parts = int(sys.argv[at]) if len(sys.argv) > at else 16
-    some = [subprocess.Popen([sys.executable, __file__, "--some", str(i), str(parts)]) for i in range(parts)]
+    some = [subprocess.Popen([sys.executable, __file__, "--some", str(i)]) for i in range(2)]
     print("ended with", *(one.wait() for one in some), flush=True)
 
 
 def warm_some():
     """One recurrent layer alone."""
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29577 + PART)}
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29577 + fla_tuning.only)}
     dist.init_process_group("gloo")
     ends = torch.tensor([0, 8192], device="cuda", dtype=torch.int32)
     for context in (build_cp_context(ends, dist.group.WORLD, conv1d_kernel_size=KERNEL), None):
@@ -186,7 +177,7 @@ def warm_some():
         x = torch.randn(1, 8192, HIDDEN, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         layer(x, {"context": context, "cu_seqlens": None if context else ends}).sum().backward()
         torch.cuda.synchronize()
-        print(f"part {PART} compiled with context {context is not None}", flush=True)
+        print(f"configuration {fla_tuning.only} compiled with context {context is not None}", flush=True)
     dist.destroy_process_group()
 
 
@@ -214,7 +205,7 @@ def rates(n=65536):
         forward = milliseconds(run)
     backward, work = milliseconds(back), n * VALUE_HEADS * DIM * DIM / 1e9
     print(f"fla-core, {torch.cuda.get_device_name()}, {n} tokens: forward {forward:.3f} ms, {4 * work / forward:.1f} TFLOP/s; "
-          f"backward {backward:.3f} ms, {8 * work / backward:.1f} TFLOP/s", flush=True)
+          f"backward {backward:.3f} ms, {8 * work / backward:.1f} TFLOP/s", *fla_tuning.chosen(), sep="\n  ", flush=True)
 
 
 def flops(tokens, layers):
