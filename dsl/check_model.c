@@ -228,9 +228,47 @@ static void check_layer(Checker *c, const ModelFields *f, const Family *family)
 #undef X
 }
 
+/* Scales of one part of a layer. */
+static void check_part_scales(Checker *c, const Model *m)
+{
+    static const struct {
+        int scale;
+        enum { OF_ALL, OF_SCAN, OF_FFN } of;
+        bool out; /* of what is added to the layer's input */
+    } row[] = {
+        {BURST_SCALE_ATTENTION_OUT, OF_ALL, true}, {BURST_SCALE_SCAN_OUT, OF_SCAN, true},
+        {BURST_SCALE_FFN_OUT, OF_FFN, true},       {BURST_SCALE_FFN_GATE, OF_FFN, false},
+        {BURST_SCALE_SCAN_GATE, OF_SCAN, false},   {BURST_SCALE_SCAN_VALUE, OF_SCAN, false},
+        {BURST_SCALE_SCAN_KEY, OF_SCAN, false},    {BURST_SCALE_SCAN_QUERY, OF_SCAN, false},
+        {BURST_SCALE_SCAN_STEP, OF_SCAN, false},
+    };
+    static const char *const names[] = {
+#define X(id, name, constant) name,
+        BURST_SCALE_ROWS(X)
+#undef X
+    };
+    for (int i = 0; i < countof(row); i++) {
+        const char *name = names[row[i].scale];
+        if (m->scale[row[i].scale] <= 0)
+            continue;
+        if (row[i].of == OF_SCAN && !m->scan.heads)
+            diag_error(c->diags, c->model->span, "'%s' requires 'scan' with 'heads'", name);
+        if (row[i].of == OF_FFN && m->layer.experts)
+            diag_error(c->diags, c->model->span, "'%s' cannot be combined with 'moe'", name);
+        if (row[i].scale == BURST_SCALE_FFN_GATE && m->layer.activation > BURST_ACTIVATION_GEGLU_TANH)
+            diag_error(c->diags, c->model->span,
+                       "'%s' requires an activation with a gate, such as ffn swiglu", name);
+        if (row[i].out && (m->layer.norms || m->layer.scan_norms > 1 || m->layer.parallel))
+            diag_error(c->diags, c->model->span, "'%s' requires 'norms before', without 'parallel'", name);
+        if (row[i].out && m->scale[BURST_SCALE_RESIDUAL] > 0)
+            diag_error(c->diags, c->model->span, "'%s' cannot be combined with 'residual_scale'", name);
+    }
+}
+
 /* Reports parts that the step does not support. */
 static void check_parts(Checker *c, const ModelFields *f)
 {
+    check_part_scales(c, &f->m);
     const BurstLayer *l = &f->m.layer;
     if (f->m.experts.everywhere && l->activation != BURST_ACTIVATION_SWIGLU)
         diag_error(c->diags, f->m.experts_span,
@@ -374,6 +412,7 @@ static bool has_scan_eps(const Model *m, const ScanFields *x)
 static void check_family_scan(Checker *c, const ModelFields *f, const Family *family)
 {
     const ScanFields *x = family->scan;
+    const LayerParts model = {f->m.qkv_bias, f->m.qk_norm, f->m.layer};
     const struct {
         bool wrong;
         const char *needs;
@@ -382,12 +421,16 @@ static void check_family_scan(Checker *c, const ModelFields *f, const Family *fa
         {f->m.scan.read != x->read, x->read ? "read k" : "read none"},
         {f->m.scan_skip != x->skip, x->skip ? "skip yes" : "skip no"},
         {f->m.scan_bias != x->bias, x->bias ? "conv N bias" : "conv N"},
-        {f->m.scan_gate_before != x->before, x->before ? "gate silu before norm" : "gate silu after norm"},
+        {f->m.scan_gate_before != x->before && !f->m.layer.scan_plain,
+         x->before ? "gate silu before norm" : "gate silu after norm"},
         {f->m.scan.read && !x->doubles && f->m.scan.beta_most > 1, "beta_most 1"},
         {f->m.scan.read && x->doubles && f->m.scan.beta_most > 1 && f->m.scan.beta_most < 2,
          "beta_most 1 or 2"},
         {f->m.layer.scan_norms != family->parts.layer.scan_norms,
          family->parts.layer.scan_norms ? "norms before" : "norms as in other layers"},
+        {f->m.layer.scan_attends != family->parts.layer.scan_attends,
+         family->parts.layer.scan_attends ? "attention yes" : "attention no"},
+        {f->m.layer.scan_plain && !family_parts(family, &model).layer.scan_plain, "a norm"},
         {!has_scan_eps(&f->m, x), x->norm_eps > 0 ? "norm_eps 1e-5" : "norm_eps as in the model"},
     };
     for (int i = 0; i < countof(row); i++)
@@ -428,6 +471,8 @@ static void check_family(Checker *c, const ModelFields *f)
         diag_error(c->diags, f->family,
                    family->scan ? "the family %s needs 'scan' in some layers" : "the family %s has no 'scan'",
                    family->type);
+    if (family && family->parts.layer.scan_attends && f->m.kinds > 1)
+        diag_error(c->diags, f->family, "the family %s needs 'scan' in all layers", family->type);
     if (family && (family->network != NULL) != (f->m.layer.single != 0))
         diag_error(c->diags, f->family,
                    family->network ? "the family %s has one part a layer; name those without the other by "
@@ -548,6 +593,15 @@ static void take_conv(Checker *c, const Ast *s, const Field *f, void *to)
         m->scan_kernel = (int)kernel;
 }
 
+/* `norm none;`: outputs have their gate alone */
+static void take_scan_norm(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    (void)f;
+    Cursor u = cursor_of(c, s);
+    if (cursor_word(&u, "none") && cursor_end(&u))
+        ((Model *)to)->layer.scan_plain = 1;
+}
+
 /* `silu before norm` or `silu after norm` */
 static void take_gate(Checker *c, const Ast *s, const Field *f, void *to)
 {
@@ -580,7 +634,9 @@ static const Field scan_fields[] = {
     {"skip", take_yes_no, AT(scan_skip), 0},
     {"beta_most", take_double, AT(scan.beta_most), 0, UNIT_NONE, 1, 2},
     {"norms", take_scan_norms, 0, 0},
+    {"norm", take_scan_norm, 0, 0},
     {"norm_eps", take_double, AT(scan_eps), 0, UNIT_NONE, 1e-12, 1},
+    {"attention", take_part, AT(layer.scan_attends), 0},
     {"step_least", take_double, AT(scan.step_least), 0, UNIT_NONE, 0, 1e6},
     {"step_most", take_double, AT(scan.step_most), 0, UNIT_NONE, 1e-6, BURST_MOST_STEP},
 };
@@ -791,18 +847,21 @@ static int mark_layers(Checker *c, const ModelFields *f, const PartLayers *of, b
     return count;
 }
 
-/* Whether each layer has a scan in place of attention; NULL: none has. */
+/* Whether each layer has a scan; NULL: none has. */
 static bool *layers_with_scans(Checker *c, const ModelFields *f)
 {
     bool *scans = NEW_ARRAY(c->arena, bool, f->m.layers + 1);
     if (!f->m.scan_span.src)
         return NULL;
     const int count = mark_layers(c, f, &f->scan_layers, scans);
-    if (diags_errors(c->diags) == 0 && (!f->scan_layers.given || count == f->m.layers))
+    for (int l = 0; l < f->m.layers && !f->scan_layers.given; l++)
+        scans[l] = true;
+    const bool all = !f->scan_layers.given || count == f->m.layers;
+    if (diags_errors(c->diags) == 0 && all && !f->m.layer.scan_attends)
         diag_error(
             c->diags, f->m.scan_span,
             "at least one layer must have attention; name the layers with a scan, such as scan layers 0 "
-            ".. %d: { ... }",
+            ".. %d: { ... }, or write 'attention yes' in it for layers with both",
             f->m.layers > 1 ? f->m.layers - 2 : 0);
     return scans;
 }
@@ -815,7 +874,7 @@ static void check_single(Checker *c, const ModelFields *f, const bool *scans, co
     bool twice = false;
     for (int l = f->m.layers - 1; l >= 0; l--) {
         const bool lacks = network && network[l] == LACKS_PART, both = scans && scans[l] && bare[l];
-        attends += !bare[l] && !(scans && scans[l]);
+        attends += !bare[l] && !(scans && scans[l] && !f->m.layer.scan_attends);
         wrong = (bare[l] && lacks) || both ? l : wrong;
         twice = wrong == l ? both : twice;
     }
@@ -889,6 +948,15 @@ static void check_scan_model(Checker *c, Model *m)
         diag_error(c->diags, m->scan_span, "'scan' requires 'norm rmsnorm'");
     if (m->layer.parallel)
         diag_error(c->diags, m->scan_span, "'scan' cannot be combined with 'parallel'");
+    if (m->layer.scan_plain && (m->scan_eps > 0 || m->scan_gate_before))
+        diag_error(c->diags, m->scan_span, "'norm none' leaves no norm for '%s'",
+                   m->scan_eps > 0 ? "norm_eps" : "gate silu before norm");
+    if (m->layer.scan_attends && (m->layer.norms || m->layer.scan_norms > 1))
+        diag_error(c->diags, m->scan_span, "'attention yes' in 'scan' requires 'norms before'");
+    if (m->layer.scan_attends && m->scale[BURST_SCALE_RESIDUAL] > 0)
+        diag_error(c->diags, m->scan_span,
+                   "'attention yes' in 'scan' cannot be combined with 'residual_scale'; use "
+                   "'attention_out_scale', 'scan_out_scale' and 'ffn_out_scale'");
     m->layer.scan = 1;
     m->layer.scan_norms = m->layer.scan_norms == m->layer.norms + 1 ? 0 : m->layer.scan_norms;
     m->layer.scan_eps = m->scan_eps > 0 && (m->scan_eps > m->norm_eps || m->scan_eps < m->norm_eps);
@@ -901,7 +969,7 @@ static void finish_short_scan(Checker *c, Model *m)
     BurstScan *s = &m->scan;
     const bool states = s->key_heads || s->key_dim || s->value_dim || !s->read || m->scan_gate_before ||
                         m->scan_skip || s->beta_most > 0 || s->step_least > 0 || s->step_most > 0 ||
-                        m->scan_eps > 0;
+                        m->scan_eps > 0 || m->layer.scan_plain || m->layer.scan_attends;
     if (states)
         diag_error(c->diags, m->scan_span,
                    "a 'scan' with states needs 'heads'; without, it has 'conv' alone: a gated convolution");

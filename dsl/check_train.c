@@ -460,6 +460,8 @@ void check_infer(Checker *c)
                 "a mask such as causal");
     if (p->model.layer.single)
         not_yet(c, p->infer.span, "a layer with one part alone", "attention and a network in each layer");
+    if (p->model.layer.scan_attends)
+        not_yet(c, p->infer.span, "a layer with attention and a scan", "one of them in each layer");
     const double reached = p->model.rope.length + (double)p->infer.tokens - 1;
     if (p->model.rope.length > 0 && reached > p->model.rope.original)
         not_yet(c, p->infer.span, "a rope that changes with the length",

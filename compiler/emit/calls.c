@@ -310,6 +310,30 @@ static const char *tile_text(const Printer *p, const Op *o, int none)
                                              : "plan_queries_tile(chunk)";
 }
 
+static const char *constant_or_one(const Printer *p, int scale)
+{
+    return p->step->program->model.scale[scale] > 0 ? scale_constant[scale] : "1";
+}
+
+static const char *ffn_gate_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return constant_or_one(p, BURST_SCALE_FFN_GATE);
+}
+
+static const char *scan_gate_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return constant_or_one(p, BURST_SCALE_SCAN_GATE);
+}
+
+/* SwiGLU has a name of its own where its gate is scaled. */
+static const char *activation_text(const Printer *p, const Op *o, int none)
+{
+    (void)o, (void)none;
+    return p->step->program->model.layer.activation ? "PLAN_ACTIVATION" : "BURST_ACTIVATION_SWIGLU";
+}
+
 /* ---- what recurrent layers begin with: in a program that infers, a later token with what is kept ---- */
 
 static const char *kept_or(const Printer *p, const char *kept, const char *other)
@@ -372,6 +396,9 @@ static const struct {
     {"adds", adds_text},
     {"scale", scale_text},
     {"bias_scale", bias_scale_text},
+    {"activation", activation_text},
+    {"ffn_gate_scale", ffn_gate_text},
+    {"scan_gate_scale", scan_gate_text},
     {"tensors", tensors_text},
     {"all_columns", columns_text},
     {"rope", rope_text},
@@ -432,11 +459,12 @@ static bool has_more_of_scan(const Op *o)
     return (conv && o->tensors > 1) || (scan && o->weight);
 }
 
-/* Products of columns of a convolution without states, in place of attention's gate. */
-static bool is_plain_gate(const Printer *p, const Op *o)
+/* A gate of columns of the dimension: of a convolution without states, or of a scan's outputs, in place of
+ * attention's gate. */
+static bool is_gate_of(const Printer *p, const Op *o, Dim columns)
 {
     const bool gate = o->kind == OP_GATE_ELEMENTS || o->kind == OP_GATE_ELEMENTS_BACK;
-    return gate && value_of(p, o, 0)->dim[1] == DIM_SCAN_COLUMNS;
+    return gate && value_of(p, o, 0)->dim[1] == columns;
 }
 
 static int form_of(const Printer *p, const Op *o)
@@ -451,13 +479,15 @@ static int form_of(const Printer *p, const Op *o)
                       o->kind == OP_ROTATE_BACK;
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
-    if ((norm && l->norm) || (activation && l->activation) || (bias && o->tensors > 1) ||
-        (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) || is_plain_gate(p, o) ||
-        gathers_words(p, o) ||
+    if ((norm && l->norm) || (activation && (l->activation || m->scale[BURST_SCALE_FFN_GATE] > 0)) ||
+        (bias && o->tensors > 1) || (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) ||
+        is_gate_of(p, o, DIM_SCAN_COLUMNS) || gathers_words(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (activation && m->experts.everywhere)
         form |= FORM_CLAMPED;
+    if (is_gate_of(p, o, DIM_SCAN_VALUES))
+        form |= FORM_SILU;
     if (has_square(p, o))
         form |= FORM_PARTS;
     if (t && t->heads == SPLIT_COLS && op_work_kind(o->kind) == WORK_PRODUCT)

@@ -369,6 +369,11 @@ static void emit_experts(Emit *e, const BurstExperts *m)
     text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH);\n");
 }
 
+static const char *scale_or_one(const Model *m, int scale)
+{
+    return m->scale[scale] > 0 ? scales[scale].constant : "1";
+}
+
 /* States of recurrent layers, their gates and their norm. */
 static void emit_scan_states(Emit *e, const Model *m, const BurstScan *s)
 {
@@ -382,15 +387,31 @@ static void emit_scan_states(Emit *e, const Model *m, const BurstScan *s)
         "#define PLAN_SCAN_OF(ranks) {PLAN_SCAN_HEADS * ranks, PLAN_SCAN_KEY_HEADS * ranks, "
         "PLAN_SCAN_KEY_DIM, "
         "\\\n                            PLAN_SCAN_VALUE_DIM, %d, %d, %s, PLAN_SCAN_COLUMNS * ranks, \\\n"
-        "                            %d * ranks, %d * ranks, %d * ranks, %s, %s, %s}\n"
+        "                            %d * ranks, %d * ranks, %d * ranks, %s, %s, %s, %s}\n"
         "static const BurstScan plan_scan = PLAN_SCAN_OF(1);\n",
         s->read, s->normalize, real_text(e, s->scale), s->q, s->k, s->v, real_text(e, s->beta_most),
-        real_text(e, s->step_least), real_text(e, s->step_most));
-    text_printf(e->out, "static const BurstGatedNorm plan_scan_norm = {%s, %d, %d, BURST_GATE_SILU, %s};\n",
+        real_text(e, s->step_least), real_text(e, s->step_most), scale_or_one(m, BURST_SCALE_SCAN_STEP));
+    if (m->layer.scan_plain)
+        return;
+    text_printf(e->out,
+                "static const BurstGatedNorm plan_scan_norm = {%s, %d, %d, BURST_GATE_SILU, %s, %s};\n",
                 s->read ? "PLAN_SCAN_HEADS, PLAN_SCAN_VALUE_DIM"
                         : "PLAN_SCAN_KEY_HEADS, PLAN_SCAN_HEADS * PLAN_SCAN_VALUE_DIM / PLAN_SCAN_KEY_HEADS",
                 s->read ? 1 : 0, m->scan_gate_before,
-                m->scan_eps > 0 ? real_text(e, m->scan_eps) : "PLAN_NORM_EPS");
+                m->scan_eps > 0 ? real_text(e, m->scan_eps) : "PLAN_NORM_EPS",
+                scale_or_one(m, BURST_SCALE_SCAN_GATE));
+}
+
+/* Scales of values, keys and queries, in the order of their columns. */
+static void emit_conv_scales(Emit *e, const Model *m, const BurstScan *s)
+{
+    const int parts[2][3] = {{BURST_SCALE_SCAN_QUERY, BURST_SCALE_SCAN_KEY, BURST_SCALE_SCAN_VALUE},
+                             {BURST_SCALE_SCAN_VALUE, BURST_SCALE_SCAN_KEY, BURST_SCALE_SCAN_QUERY}};
+    const int *part = parts[s->v == 0];
+    text_printf(e->out, ", {%d, %d}, {", s->k, s->v == 0 ? s->q : s->v);
+    for (int i = 0; i < 3; i++)
+        text_printf(e->out, "%s%s", i ? ", " : "", scale_or_one(m, part[i]));
+    text_add(e->out, "}");
 }
 
 /* Layers with a scan in place of attention. */
@@ -412,8 +433,10 @@ static void emit_scan_layers(Emit *e, const Model *m)
         add_constant(e, "PLAN_SCAN_PIECES", pieces, "most runs of a rank's tokens, which it scans in place");
     if (pieces && scan.heads)
         add_constant(e, "PLAN_SCAN_MAP", burst_scan_map(&scan), "floats of a piece's map");
-    text_printf(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, PLAN_SCAN_KERNEL, %d};\n",
+    text_printf(e->out, "static const BurstConv plan_conv = {PLAN_SCAN_COLUMNS, PLAN_SCAN_KERNEL, %d",
                 scan.heads > 0);
+    emit_conv_scales(e, m, &scan);
+    text_add(e->out, "};\n");
 }
 
 /* The host's caches are by heads; a device's by tokens. */
@@ -838,6 +861,10 @@ static void add_model_values(Emit *e, const Program *p)
         add_field(e, "layer.scan_norms", "%d", p->model.layer.scan_norms);
     if (p->model.layer.scan_eps)
         add_field(e, "layer.scan_eps", "1");
+    if (p->model.layer.scan_plain)
+        add_field(e, "layer.scan_plain", "1");
+    if (p->model.layer.scan_attends)
+        add_field(e, "layer.scan_attends", "1");
     if (p->model.scan.heads)
         add_field(e, "scan", "PLAN_SCAN_OF(%s)", e->draft->choice.tensor ? "PLAN_TENSOR" : "1");
     if (p->model.softcap > 0)

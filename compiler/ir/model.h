@@ -13,7 +13,7 @@ typedef struct Expr Expr; /* ir/expr.h */
 enum { LAYER_KINDS = 4 };
 typedef struct KindParts {
     bool experts; /* the feed-forward network is experts; else dense */
-    bool scan;    /* the mixer is a scan; else attention */
+    bool scan;    /* the mixer is a scan, alone or beside attention (layer.scan_attends); else attention */
     bool no_mixer, no_network; /* it has only the other one */
     bool indexer; /* its selection scores blocks with an indexer */
 } KindParts;

@@ -41,7 +41,7 @@ int model_layers_of(const Model *m, int kind)
     return n;
 }
 
-/* What attention has, a layer with a scan lacks. */
+/* What attention has, a layer without it lacks. */
 static void remove_attention(Model *m)
 {
     m->latent = m->query_latent = m->shared = 0;
@@ -55,6 +55,11 @@ bool model_same_kind(const KindParts *a, const KindParts *b)
            a->no_network == b->no_network && a->indexer == b->indexer;
 }
 
+static bool kind_attends(const Model *m, const KindParts *k)
+{
+    return !k->no_mixer && (!k->scan || m->layer.scan_attends);
+}
+
 Model model_with_kind(const Model *m, int kind)
 {
     Model one = *m;
@@ -63,7 +68,7 @@ Model model_with_kind(const Model *m, int kind)
     one.no_mixer = m->kind[kind].no_mixer, one.no_network = m->kind[kind].no_network;
     if (!m->kind[kind].experts)
         one.experts = (BurstExperts){0};
-    if (m->kind[kind].scan || one.no_mixer)
+    if (!kind_attends(m, &m->kind[kind]))
         remove_attention(&one);
     if (m->kind[kind].scan && m->layer.scan_norms)
         one.layer.norms = m->layer.scan_norms - 1;
@@ -76,8 +81,7 @@ Model model_with_kind(const Model *m, int kind)
 
 bool model_attends(const Model *m, int layer)
 {
-    const KindParts *k = &m->kind[model_kind(m, layer)];
-    return model_kinds(m) == 1 || (!k->scan && !k->no_mixer);
+    return model_kinds(m) == 1 || kind_attends(m, &m->kind[model_kind(m, layer)]);
 }
 
 enum { ATTENTION_MIXER, SCAN_MIXER, INDEXED_MIXER, MIXERS };

@@ -183,7 +183,7 @@ typedef enum Stream {
  * with bias or softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with the gradient
  * of lse. ROWS: of a chunk of tokens. LATENTS: travel as keys and values. PARTS: of rows whose mean of
  * squares is an operand. SELECTED: over the lists of chosen blocks. CLAMPED: a SwiGLU of the experts' form.
- */
+ * SILU: a gate by it. */
 enum {
     FORM_OTHER = 1,
     FORM_COLUMNS = 2,
@@ -193,7 +193,8 @@ enum {
     FORM_LATENTS = 32,
     FORM_PARTS = 64,
     FORM_SELECTED = 128,
-    FORM_CLAMPED = 256
+    FORM_CLAMPED = 256,
+    FORM_SILU = 512
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;

@@ -288,6 +288,18 @@ static const ExpertFields ernie4_5_moe_fields = {"moe_num_experts",
                                                  .absent_shared = 2,
                                                  .absent_balance = 0.001,
                                                  .is = {.correction = 1, .least = 1e-12}};
+/* clang-format off: rows of a table */
+#define MAMBA_NAMES \
+    {"mamba.in_proj.weight", \
+     {"linear_attn.in_proj_z.weight", "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_a.weight"}}, \
+    {"mamba.conv1d.weight", {"linear_attn.conv1d.weight"}, .channels = true}, \
+    {"mamba.conv1d.bias", {"linear_attn.conv1d.bias"}}, \
+    {"mamba.A_log", {"linear_attn.A_log"}}, \
+    {"mamba.dt_bias", {"linear_attn.dt_bias"}}, \
+    {"mamba.D", {"linear_attn.D"}}, \
+    {"mamba.norm.weight", {"linear_attn.norm.weight"}}, \
+    {"mamba.out_proj.weight", {"linear_attn.out_proj.weight"}}
+/* clang-format on */
 static const char *const granite_unread[] = {"mamba_chunk_size", NULL};
 static const FusedTensor granite_names[] = {
     {"shared_mlp.input_linear.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
@@ -300,15 +312,7 @@ static const FusedTensor granite_names[] = {
      {"mlp.experts.%d.gate_proj.weight", "mlp.experts.%d.up_proj.weight"},
      .by_experts = true},
     {"block_sparse_moe.output_linear.weight", {"mlp.experts.%d.down_proj.weight"}, .by_experts = true},
-    {"mamba.in_proj.weight",
-     {"linear_attn.in_proj_z.weight", "linear_attn.in_proj_qkv.weight", "linear_attn.in_proj_a.weight"}},
-    {"mamba.conv1d.weight", {"linear_attn.conv1d.weight"}, .channels = true},
-    {"mamba.conv1d.bias", {"linear_attn.conv1d.bias"}},
-    {"mamba.A_log", {"linear_attn.A_log"}},
-    {"mamba.dt_bias", {"linear_attn.dt_bias"}},
-    {"mamba.D", {"linear_attn.D"}},
-    {"mamba.norm.weight", {"linear_attn.norm.weight"}},
-    {"mamba.out_proj.weight", {"linear_attn.out_proj.weight"}},
+    MAMBA_NAMES,
     {0},
 };
 static const ExpertFields granite_hybrid_fields = {"num_local_experts",
@@ -341,6 +345,55 @@ static const ScanFields mamba_fields = {"mamba_n_heads",
                                         .bias = true,
                                         .skip = true,
                                         .before = true};
+static const ScanFields falcon_h1_fields = {"mamba_n_heads",
+                                            "mamba_n_groups",
+                                            "mamba_d_state",
+                                            "mamba_d_head",
+                                            "mamba_d_conv",
+                                            128,
+                                            1,
+                                            256,
+                                            0,
+                                            4,
+                                            "hybrid",
+                                            .expand = "mamba_expand",
+                                            .total = "mamba_d_ssm",
+                                            .absent_total = 1024,
+                                            .gate_after = "mamba_norm_before_gate",
+                                            .limit = "time_step_limit",
+                                            .read = BURST_SCAN_READ_NONE,
+                                            .bias = true,
+                                            .skip = true,
+                                            .before = true};
+static const PartField falcon_h1_flags[] = {
+    {"mlp_bias", .adds = {.layer.mlp_bias = 1}},
+    {"mamba_rms_norm", .adds = {.layer.scan_plain = 1}, .negated = true},
+    {0},
+};
+static const FusedTensor falcon_h1_names[] = {
+    {"model.final_layernorm.weight", {"model.norm.weight"}},
+    {"pre_ff_layernorm.weight", {"post_attention_layernorm.weight"}},
+    {"feed_forward.gate_proj.weight", {"mlp.gate_proj.weight"}},
+    {"feed_forward.up_proj.weight", {"mlp.up_proj.weight"}},
+    {"feed_forward.down_proj.weight", {"mlp.down_proj.weight"}},
+    {"feed_forward.gate_proj.bias", {"mlp.gate_proj.bias"}},
+    {"feed_forward.up_proj.bias", {"mlp.up_proj.bias"}},
+    {"feed_forward.down_proj.bias", {"mlp.down_proj.bias"}},
+    MAMBA_NAMES,
+    {0},
+};
+/* of initial values, of kernels and of generation */
+static const char *const falcon_h1_unread[] = {"mamba_chunk_size",
+                                               "mamba_use_mlp",
+                                               "num_logits_to_keep",
+                                               "time_step_floor",
+                                               "time_step_max",
+                                               "time_step_min",
+                                               "time_step_rank",
+                                               "layers_block_type",
+                                               "attn_layer_indices",
+                                               "ssm_cfg",
+                                               NULL};
 static const ScanFields nemotron_h_fields = {"mamba_num_heads",
                                              "n_groups",
                                              "ssm_state_size",
@@ -1354,6 +1407,30 @@ const Family families[] = {
                 {"attention_multiplier", BURST_SCALE_ATTENTION, SCALE_IS, 1},
                 {"logits_scaling", BURST_SCALE_LOGIT, SCALE_INVERSE, 1}},
      .fused = granite_names},
+    {.type = "falcon_h1",
+     .architecture = "FalconH1ForCausalLM",
+     .parts = {.layer = {.scan = 1, .scan_attends = 1}},
+     .flags = falcon_h1_flags,
+     .kv_heads = 8,
+     .scan = &falcon_h1_fields,
+     .unread = falcon_h1_unread,
+     .norm_eps = 1e-5,
+     .rope = {.theta = 10000},
+     .scales = {{"embedding_multiplier", BURST_SCALE_EMBEDDING, SCALE_IS, 1},
+                {"lm_head_multiplier", BURST_SCALE_LOGIT, SCALE_IS, 1},
+                {"key_multiplier", BURST_SCALE_ATTENTION, SCALE_BY_ROOT_HEAD, 1,
+                 .times = "attention_in_multiplier", .power = 2},
+                {"attention_out_multiplier", BURST_SCALE_ATTENTION_OUT, SCALE_IS, 1,
+                 .times = "attention_in_multiplier", .power = 1},
+                {"ssm_out_multiplier", BURST_SCALE_SCAN_OUT, SCALE_IS, 1},
+                {"ssm_multipliers", BURST_SCALE_SCAN_GATE, SCALE_IS, 1, 1, "ssm_in_multiplier", 1},
+                {"ssm_multipliers", BURST_SCALE_SCAN_VALUE, SCALE_IS, 1, 2, "ssm_in_multiplier", 1},
+                {"ssm_multipliers", BURST_SCALE_SCAN_KEY, SCALE_IS, 1, 3, "ssm_in_multiplier", 1},
+                {"ssm_multipliers", BURST_SCALE_SCAN_QUERY, SCALE_IS, 1, 4, "ssm_in_multiplier", 1},
+                {"ssm_multipliers", BURST_SCALE_SCAN_STEP, SCALE_IS, 1, 5, "ssm_in_multiplier", 1},
+                {"mlp_multipliers", BURST_SCALE_FFN_GATE, SCALE_IS, 1, 1},
+                {"mlp_multipliers", BURST_SCALE_FFN_OUT, SCALE_IS, 1, 2}},
+     .fused = falcon_h1_names},
     {.type = "nemotron_h",
      .architecture = "NemotronHForCausalLM",
      .own_code = true,

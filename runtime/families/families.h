@@ -43,20 +43,25 @@ typedef struct SplitTensor {
     bool joined; /* transformers joins them, and saves three parts as equal as can be */
 } SplitTensor;
 /* What a scale is by a field: its value, one by it, one by its root; or the root of hidden, by no field; the
- * value by the root of layers, by hidden. */
+ * value by the root of layers, by hidden, by the root of head_dim. */
 typedef enum ScaleForm {
     SCALE_IS,
     SCALE_INVERSE,
     SCALE_INVERSE_ROOT,
     SCALE_ROOT_HIDDEN,
     SCALE_BY_ROOT_LAYERS,
-    SCALE_BY_HIDDEN
+    SCALE_BY_HIDDEN,
+    SCALE_BY_ROOT_HEAD
 } ScaleForm;
 typedef struct ScaleField {
     const char *name; /* of config.json; NULL: none */
     int scale; /* BURST_SCALE_... */
     ScaleForm form;
     double absent; /* what transformers means where the field is not given; 0: none */
+    int item; /* the field is a list of so many or more, of which this is the item, counted from 1; 0: no list
+               */
+    const char *times; /* another field, 1 where it is not given, whose power multiplies it; NULL: none */
+    int power;
 } ScaleField;
 /* Layers with another rotary embedding than the model's: none, those that no_rope_layers says, those without
  * a window where others have one, all without one, those with a window (rope_parameters by type of layer),
@@ -107,6 +112,11 @@ typedef struct ScanFields {
     const char *attention; /* without layer_types: the numbers of layers with attention; NULL: no field */
     const char
         *expand; /* heads * value_dim by hidden_size; NULL: no field says it. It is 2 where it is absent */
+    const char
+        *total; /* heads * value_dim, in place of expand where it is not null; NULL: no field says it */
+    int absent_total;
+    /* whether the gate comes after the norm, true where it is absent: only where there is no norm */
+    const char *gate_after;
     const char *limit; /* the least and the most step; NULL: no field says them */
     const char *least; /* the least alone, with its value where it is absent */
     double absent_least;
@@ -153,6 +163,7 @@ typedef struct PartField {
     const char *name;
     bool absent; /* its value where it is not given */
     LayerParts adds;
+    bool negated; /* they are there where it is false */
 } PartField;
 /* A field that must be given, with the one value that is computed, as JSON. */
 typedef struct FixedField {

@@ -50,6 +50,8 @@ typedef struct BurstLayer {
     int scan_norms; /* 1 more than the place of norms in layers with a scan; 0: as in others */
     int scan_eps; /* the norm of a scan's outputs has an epsilon of its own */
     int indexer; /* some layers choose blocks of keys with an indexer: BurstIndexer */
+    int scan_plain; /* a scan's outputs have no norm: their gate alone */
+    int scan_attends; /* layers with a scan have attention too, of the same input, and add both */
 } BurstLayer;
 /* Experts, which each token chooses (mixture of experts, arXiv 1701.06538). logits = x w_router^T (+ bias);
  * scores of a token are the softmax over all experts, or the sigmoid of each. It chooses the `top` experts of
@@ -158,13 +160,26 @@ typedef struct BurstRope {
  *   RESIDUAL: what attention and the feed-forward network add to their input
  *   ATTENTION: scores, in place of 1 / sqrt(head_dim)
  *   LOGIT: logits
- *   LOGIT_SOFTCAP: logits are cap tanh(logit / cap) (Gemma 2, arXiv 2408.00118) */
+ *   LOGIT_SOFTCAP: logits are cap tanh(logit / cap) (Gemma 2, arXiv 2408.00118)
+ *   ATTENTION_OUT, SCAN_OUT, FFN_OUT: what attention, a scan, a dense network add to their input
+ *   FFN_GATE: a dense network's gate, before its activation
+ *   SCAN_GATE, SCAN_VALUE, SCAN_KEY, SCAN_QUERY, SCAN_STEP: a scan's z before silu, its values, keys and
+ *   queries before the convolution, a token's step or decay before dt_bias is added (Falcon-H1) */
 #define BURST_SCALE_ROWS(X) \
     X(EMBEDDING, "embedding_scale", "PLAN_EMBEDDING_SCALE") \
     X(RESIDUAL, "residual_scale", "PLAN_RESIDUAL_SCALE") \
     X(ATTENTION, "attention_scale", "PLAN_ATTENTION_SCALE") \
     X(LOGIT, "logit_scale", "PLAN_LOGIT_SCALE") \
-    X(LOGIT_SOFTCAP, "logit_softcap", "PLAN_LOGIT_SOFTCAP")
+    X(LOGIT_SOFTCAP, "logit_softcap", "PLAN_LOGIT_SOFTCAP") \
+    X(ATTENTION_OUT, "attention_out_scale", "PLAN_ATTENTION_OUT_SCALE") \
+    X(SCAN_OUT, "scan_out_scale", "PLAN_SCAN_OUT_SCALE") \
+    X(FFN_OUT, "ffn_out_scale", "PLAN_FFN_OUT_SCALE") \
+    X(FFN_GATE, "ffn_gate_scale", "PLAN_FFN_GATE_SCALE") \
+    X(SCAN_GATE, "scan_gate_scale", "PLAN_SCAN_GATE_SCALE") \
+    X(SCAN_VALUE, "scan_value_scale", "PLAN_SCAN_VALUE_SCALE") \
+    X(SCAN_KEY, "scan_key_scale", "PLAN_SCAN_KEY_SCALE") \
+    X(SCAN_QUERY, "scan_query_scale", "PLAN_SCAN_QUERY_SCALE") \
+    X(SCAN_STEP, "scan_step_scale", "PLAN_SCAN_STEP_SCALE")
 enum {
 #define X(id, name, constant) BURST_SCALE_##id,
     BURST_SCALE_ROWS(X)
@@ -197,6 +212,7 @@ typedef struct BurstScan {
     int columns, q, k, v;
     /* gates, read k: beta = beta_most sigmoid(.); none: beta = softplus(.) within [step_least, step_most] */
     double beta_most, step_least, step_most;
+    double step_scale; /* of what dt_bias is added to; 0: 1 */
 } BurstScan;
 #define BURST_SCAN_EPS 1e-6
 #define BURST_MOST_STEP 1e30 /* step_most where there is no limit */
@@ -255,7 +271,14 @@ typedef struct BurstConv {
     int channels;
     int kernel; /* 2 up to BURST_MOST_KERNEL */
     int silu; /* applied to the sum */
+    /* of inputs: scale[0], from the columns of `from` on the next one; scale[0] 0: 1 */
+    int from[2];
+    double scale[3];
 } BurstConv;
+static inline double burst_conv_scale(const BurstConv *c, int channel)
+{
+    return c->scale[0] > 0 ? c->scale[(channel >= c->from[0]) + (channel >= c->from[1])] : 1;
+}
 
 /* What multiplies a branch: the gate itself, its sigmoid or its silu. */
 #define BURST_GATE_ROWS(X) X(PLAIN, "plain") X(SIGMOID, "sigmoid") X(SILU, "silu")
@@ -273,7 +296,9 @@ typedef struct BurstGatedNorm {
     int before; /* the gate comes before the norm */
     int gate; /* BURST_GATE_... */
     double eps;
+    double scale; /* of z; 0: 1 */
 } BurstGatedNorm;
+static inline double burst_scale_or_one(double scale) { return scale > 0 ? scale : 1; }
 
 /* ---- selections (burst_attend.h) ---- */
 /* An indexer: queries and keys of its own, products of a layer's normed input, that score blocks of keys for

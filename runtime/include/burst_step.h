@@ -124,21 +124,22 @@ int burst_op_clamped_swiglu(BurstExec *e, int64_t n, const BurstExperts *m, int 
                             BurstAct *y);
 int burst_op_clamped_swiglu_back(BurstExec *e, int64_t n, const BurstExperts *m, int ffn,
                                  const BurstAct *gate_up, const BurstAct *dy, BurstAct *d_gate_up);
-/* The other activations, kind BURST_ACTIVATION_*: y = f(x) * up, with up after the gate, or y = f(x) for
- * kinds without a gate. dx may be x. */
-int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y);
-int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
-                           BurstAct *dx);
+/* All activations, kind BURST_ACTIVATION_*: y = f(scale x) * up, with up after the gate, or y = f(scale x)
+ * for kinds without a gate. dx may be x. */
+int burst_op_activate(BurstExec *e, int kind, double scale, int64_t n, int ffn, const BurstAct *x,
+                      BurstAct *y);
+int burst_op_activate_back(BurstExec *e, int kind, double scale, int64_t n, int ffn, const BurstAct *x,
+                           const BurstAct *dy, BurstAct *dx);
 
 /* y = x times the sigmoid of the token's gate[n]; dx and d_gate are written. */
 int burst_op_gate(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate, BurstAct *y);
 int burst_op_gate_back(BurstExec *e, int64_t n, int width, const BurstAct *x, const BurstAct *gate,
                        const BurstAct *dy, BurstAct *dx, BurstAct *d_gate);
 
-/* y = x f(z) by elements, f by `gate`, BURST_GATE_...; dx may be dy, and dz z. */
-int burst_op_gate_elements(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x, const BurstAct *z,
-                           BurstAct *y);
-int burst_op_gate_elements_back(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x,
+/* y = x f(scale z) by elements, f by `gate`, BURST_GATE_...; dx may be dy, and dz z. */
+int burst_op_gate_elements(BurstExec *e, int gate, double scale, int64_t n, int width, const BurstAct *x,
+                           const BurstAct *z, BurstAct *y);
+int burst_op_gate_elements_back(BurstExec *e, int gate, double scale, int64_t n, int width, const BurstAct *x,
                                 const BurstAct *z, const BurstAct *dy, BurstAct *dx, BurstAct *dz);
 
 /* ---- experts (burst_model.h) ----
@@ -229,7 +230,8 @@ int burst_op_experts_down_dx(BurstExec *e, int64_t n, const BurstExperts *m, int
  * fp32. scratch: burst_scan_floats(s, n) floats on the host, burst_gpu_scan_bytes(s, n) bytes on a device. */
 /* beta and decay = -exp(a_log[heads]) softplus. read k: raw[n][2 * heads] has beta's column, then alpha's:
  * beta = beta_most sigmoid(raw), softplus of alpha + dt_bias[heads]. read none: raw[n][heads]; beta is the
- * step, softplus(raw + dt_bias) within its bounds, and decay -exp(a_log) beta. d_a_log, d_dt_bias +=.
+ * step, softplus(raw + dt_bias) within its bounds, and decay -exp(a_log) beta. What dt_bias is added to is
+ * first multiplied by step_scale. d_a_log, d_dt_bias +=.
  * scratch: burst_gpu_scan_gates_doubles(heads) doubles on a device. */
 int burst_op_scan_gates(BurstExec *e, int64_t n, const BurstScan *s, const BurstAct *raw,
                         const BurstAct *a_log, const BurstAct *dt_bias, float *beta, float *decay);
@@ -262,7 +264,8 @@ int burst_op_scan_fold(BurstExec *e, const BurstScan *s, const BurstFold *f, con
                        void *scratch);
 int burst_op_scan_fold_back(BurstExec *e, const BurstScan *s, const BurstFold *f, const float *maps,
                             float *d_after, void *scratch);
-/* y[t] = silu(sum over j of w[channel][j] x[t - kernel + 1 + j] + bias), rows of the same document only; w
+/* y[t] = silu(sum over j of w[channel][j] scale[channel] x[t - kernel + 1 + j] + bias), rows of the same
+ * document only (burst_conv_scale); w
  * [channels][kernel], bias [channels] or NULL. halo[pieces][kernel - 1][channels]: the rows before each
  * piece; NULL: each piece begins a document. dw, db +=; d_halo is overwritten, NULL without a halo. scratch:
  * channels floats on the host, burst_gpu_conv_doubles(c) doubles on a device. */

@@ -543,7 +543,8 @@ static void read_flag(Misfits *m, const json_t *config, const PartField *f, cons
                       LayerParts *there)
 {
     const json_t *value = json_object_get(config, f->name);
-    const bool on = value ? json_is_true(value) : f->absent, needed = plan && part_field_is_on(f, plan);
+    const bool is = value ? json_is_true(value) : f->absent, on = is != f->negated,
+               needed = plan && part_field_is_on(f, plan);
     char text[VALUE_TEXT];
     value_text(value, text);
     if (on)
@@ -551,7 +552,7 @@ static void read_flag(Misfits *m, const json_t *config, const PartField *f, cons
     if (given(value) && !json_is_boolean(value))
         misfit(m, "%s is %s; only true or false is read", f->name, text);
     else if (plan && on != needed)
-        misfit(m, "%s is %s, expected %s", f->name, on ? "true" : "false", needed ? "true" : "false");
+        misfit(m, "%s is %s, expected %s", f->name, is ? "true" : "false", is ? "false" : "true");
 }
 
 static void check_fixed(Misfits *m, const json_t *config, const FixedField *f)
@@ -916,8 +917,10 @@ bool model_write(json_t *config, const HfModel *m)
     }
     for (const char *const *off = m->family->off; made && off && *off; off++)
         made = json_object_set_new(config, *off, json_false()) == 0;
-    for (const PartField *flag = m->family->flags; made && flag && flag->name; flag++)
-        made = json_object_set_new(config, flag->name, json_boolean(part_field_is_on(flag, &m->parts))) == 0;
+    for (const PartField *flag = m->family->flags; made && flag && flag->name; flag++) {
+        const bool is = part_field_is_on(flag, &m->parts) != flag->negated;
+        made = json_object_set_new(config, flag->name, json_boolean(is)) == 0;
+    }
     for (const char *const *zero = m->family->zero; made && zero && *zero; zero++)
         made = json_object_set_new(config, *zero, json_integer(0)) == 0;
     for (const FixedField *fixed = m->family->fixed; made && fixed && fixed->name; fixed++)

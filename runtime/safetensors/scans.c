@@ -1,5 +1,5 @@
-/* safetensors/scans.c: which layers have a scan in place of attention, by config.json: a list of types, or
- * the distance of layers with attention. */
+/* safetensors/scans.c: which layers have a scan, beside attention or in its place, by config.json: a list of
+ * types, or the distance of layers with attention. */
 #include "safetensors/safetensors.h"
 
 #include <stdio.h>
@@ -119,13 +119,35 @@ static void read_limit(Misfits *m, const json_t *config, HfModel *there)
         misfit(m, "%s is %s; only the least step and the most are computed", name, text);
 }
 
+/* A gate after the norm, where there is one. */
+static void check_gate_after(Misfits *m, const json_t *config, const HfModel *there)
+{
+    const char *name = there->family->scan->gate_after;
+    const json_t *after = name ? json_object_get(config, name) : NULL;
+    if (name && !there->parts.layer.scan_plain && (!after || json_is_true(after)))
+        misfit(m, "%s is true; with mamba_rms_norm only false, a gate before the norm, is computed", name);
+}
+
+/* The values of all heads, as a field says how many they are. */
+static void check_total(Misfits *m, int64_t total, const HfModel *there)
+{
+    const ScanFields *x = there->family->scan;
+    const int64_t values = there->scan_heads * there->scan_value_dim;
+    if (total != values)
+        misfit(m, "%s is %lld, and %s times %s is %lld", x->total, (long long)total, x->heads, x->value_dim,
+               (long long)values);
+}
+
 /* The values of all heads are a whole multiple of the model's width. */
 static void check_expand(Misfits *m, const json_t *config, const HfModel *there)
 {
     const ScanFields *x = there->family->scan;
     const json_t *expand = x->expand ? json_object_get(config, x->expand) : NULL;
     const int64_t times = given(expand) ? json_integer_value(expand) : 2;
-    if (x->expand && times * there->hidden != there->scan_heads * there->scan_value_dim)
+    const json_t *total = x->total ? json_object_get(config, x->total) : NULL;
+    if (x->total && (!total || given(total)))
+        check_total(m, total ? json_integer_value(total) : x->absent_total, there);
+    else if (x->expand && times * there->hidden != there->scan_heads * there->scan_value_dim)
         misfit(m, "%s is %lld, and %s times %s is %lld; only %s times hidden_size, %lld, is computed",
                x->expand, (long long)times, x->heads, x->value_dim,
                (long long)(there->scan_heads * there->scan_value_dim), x->expand,
@@ -159,6 +181,7 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
     read_beta(m, config, plan, there);
     there->scan_eps = x->norm_eps;
     check_expand(m, config, there);
+    check_gate_after(m, config, there);
     if (plan && x->least && (plan->step_least < there->step_least || plan->step_least > there->step_least))
         misfit(m, "%s is %g, expected %g", x->least, there->step_least, plan->step_least);
     if (plan && x->limit &&
@@ -171,9 +194,10 @@ void scans_read(Misfits *m, const json_t *config, const HfModel *plan, HfModel *
 bool scans_has_field(const Family *f, const char *name)
 {
     const ScanFields *x = f->scan;
-    const char *const names[] = {x ? x->interval : NULL,  x ? x->expand : NULL,           x ? x->limit : NULL,
-                                 x ? x->attention : NULL, x && !x->heads ? BIASES : NULL, x ? x->least : NULL,
-                                 x ? x->doubles : NULL};
+    const char *const names[] = {
+        x ? x->interval : NULL,         x ? x->expand : NULL, x ? x->limit : NULL,   x ? x->attention : NULL,
+        x && !x->heads ? BIASES : NULL, x ? x->least : NULL,  x ? x->doubles : NULL, x ? x->total : NULL,
+        x ? x->gate_after : NULL};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i] && strcmp(names[i], name) == 0)
             return true;
@@ -186,10 +210,15 @@ bool scans_write(json_t *config, const HfModel *m)
     bool made = true;
     if (!x || !m->parts.layer.scan)
         return true;
-    if (x->expand)
+    if (x->total)
+        made = json_object_set_new(config, x->total,
+                                   json_integer((json_int_t)(m->scan_heads * m->scan_value_dim))) == 0;
+    else if (x->expand)
         made = json_object_set_new(config, x->expand,
                                    json_integer(
                                        (json_int_t)(m->scan_heads * m->scan_value_dim / m->hidden))) == 0;
+    if (x->gate_after)
+        made = made && json_object_set_new(config, x->gate_after, json_false()) == 0;
     if (x->doubles)
         made = made && json_object_set_new(config, x->doubles, json_boolean(m->beta_most > 1)) == 0;
     if (x->least)
@@ -230,7 +259,8 @@ void scans_check(Misfits *m, const BurstPlan *p, const json_t *config, const HfM
         scans += has_scan(f, config, (int)l);
         others += is_network(f, config, (int)l);
     }
-    if (!p && ((scans == 0 && !f->scan->optional) || scans + others == there->layers))
+    if (!p && !f->parts.layer.scan_attends &&
+        ((scans == 0 && !f->scan->optional) || scans + others == there->layers))
         misfit(m, "%s layers are of type %s; only a %s with layers of both %s and full_attention is computed",
                scans ? "all" : "no", f->scan->type, f->type, f->scan->type);
     for (int l = 0; p && l < p->layers; l++)
@@ -285,8 +315,9 @@ void scans_text(FILE *out, const HfModel *m, const json_t *config)
     fprintf(out, ": {\n    heads %lld; key_heads %lld; key_dim %lld; value_dim %lld; conv %lld%s;",
             (long long)m->scan_heads, (long long)m->scan_key_heads, (long long)m->scan_key_dim,
             (long long)m->scan_value_dim, (long long)m->scan_kernel, x->bias ? " bias" : "");
-    fprintf(out, "%s%s%s", x->read ? "" : " read none;", x->before ? " gate silu before norm;" : "",
-            x->skip ? " skip yes;" : "");
+    const char *gate = x->before ? " gate silu before norm;" : "";
+    fprintf(out, "%s%s%s%s", x->read ? "" : " read none;", m->parts.layer.scan_plain ? " norm none;" : gate,
+            x->skip ? " skip yes;" : "", m->parts.layer.scan_attends ? " attention yes;" : "");
     if (m->family->parts.layer.scan_norms)
         fputs(" norms before;", out);
     if (m->scan_eps > 0)

@@ -9,8 +9,9 @@
                                "granitemoe, gpt_oss, minimax_m2, deepseek_v2, deepseek_v3, kimi_k2, " \
                                "glm4_moe, glm4_moe_lite, ernie4_5_moe"
 #define RECURRENT \
-    "has recurrent layers", "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
-                            "qwen3_next, granitemoehybrid, nemotron_h and olmo_hybrid are computed"
+    "has recurrent layers", \
+        "of types with a state that follows the tokens qwen3_5, qwen3_5_moe, " \
+        "qwen3_next, granitemoehybrid, nemotron_h, falcon_h1 and olmo_hybrid are computed"
 #define CONVOLUTION "has convolution layers", "of types with layers of convolutions lfm2 is computed"
 #define SELECTED "selects the keys of a token by a score", "masks chosen by content are not computed"
 
@@ -53,7 +54,6 @@ static const struct {
     {"falcon_mamba", "the state of its layers decays by channel and element (Mamba-1)"},
     {"jamba", "the state of its recurrent layers decays by channel and element (Mamba-1)"},
     {"mamba2", "its layers have no attention and no feed-forward network"},
-    {"falcon_h1", "attention and Mamba-2 are side by side in each layer"},
     {"zamba2", "its layers of attention share weights, and have the embedding beside their input"},
     {"recurrent_gemma", "the state of its recurrent layers is one number a channel (RG-LRU)"},
     {"phimoe", "its router draws random numbers in training (sparsemixer)"},

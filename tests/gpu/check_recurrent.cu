@@ -6,9 +6,11 @@ extern "C" {
 int burst_op_rmsnorm_plus(BurstCtx *, int64_t, int, double, const float *, const float *, float *, float *);
 int burst_op_rmsnorm_plus_back(BurstCtx *, int64_t, int, const float *, const float *, const float *,
                                const float *, float *, bool, float *, void *);
-int burst_op_gate_elements(BurstCtx *, int, int64_t, int, const float *, const float *, float *);
-int burst_op_gate_elements_back(BurstCtx *, int, int64_t, int, const float *, const float *, const float *,
-                                float *, float *);
+int burst_op_gate_elements(BurstCtx *, int, double, int64_t, int, const float *, const float *, float *);
+int burst_op_gate_elements_back(BurstCtx *, int, double, int64_t, int, const float *, const float *,
+                                const float *, float *, float *);
+int burst_op_activate(BurstCtx *, int, double, int64_t, int, const float *, float *);
+int burst_op_activate_back(BurstCtx *, int, double, int64_t, int, const float *, const float *, float *);
 int burst_op_conv(BurstCtx *, int64_t, const BurstConv *, const BurstPieces *, const int32_t *, const float *,
                   const float *, const float *, const float *, float *);
 int burst_op_conv_back(BurstCtx *, int64_t, const BurstConv *, const BurstPieces *, const int32_t *,
@@ -78,19 +80,45 @@ static void check_plus(Check *k, int n, int hidden)
 
 static void check_gate(Check *k, int gate, int n, int width)
 {
+    const double scale = gate == BURST_GATE_SILU ? 0.4 : 1;
     const size_t count = (size_t)n * width;
     const Floats x = random_bf16(count, 1, 1), z = random_bf16(count, 2, 1), dy = random_bf16(count, 3, 1);
     Floats y(count), dx(count), dz(count);
-    HOST(burst_op_gate_elements(NONE, gate, n, width, x.data(), z.data(), y.data()));
-    HOST(burst_op_gate_elements_back(NONE, gate, n, width, x.data(), z.data(), dy.data(), dx.data(),
+    HOST(burst_op_gate_elements(NONE, gate, scale, n, width, x.data(), z.data(), y.data()));
+    HOST(burst_op_gate_elements_back(NONE, gate, scale, n, width, x.data(), z.data(), dy.data(), dx.data(),
                                      dz.data()));
     BurstBf16 *in = up_bf16(k, x), *by = up_bf16(k, z), *out = (BurstBf16 *)poisoned(k, 2 * count),
               *d = up_bf16(k, dy), *d_by = (BurstBf16 *)poisoned(k, 2 * count);
-    MUST(k, burst_op_gate_elements(k->g, gate, n, width, in, by, out));
-    MUST(k, burst_op_gate_elements_back(k->g, gate, n, width, in, by, d, d, d_by));
+    MUST(k, burst_op_gate_elements(k->g, gate, scale, n, width, in, by, out));
+    MUST(k, burst_op_gate_elements_back(k->g, gate, scale, n, width, in, by, d, d, d_by));
     compare(k, "gate_elements", down_bf16(k, out, count), doubles(y), BF16);
     compare(k, "gate_elements_back", down_bf16(k, d, count), doubles(dx), BF16);
     compare(k, "gate_elements_back, gate", down_bf16(k, d_by, count), doubles(dz), BF16);
+}
+
+/* SwiGLU with a scaled gate; the host has gates, then ups, the device both in a token's row. */
+static void check_scaled(Check *k, int n, int width)
+{
+    const size_t count = (size_t)n * width;
+    const Floats gate = random_bf16(count, 1, 1), up_ = random_bf16(count, 2, 1), dy = random_bf16(count, 3, 1);
+    Floats host(2 * count), rows(2 * count), y(count), d(2 * count), d_rows(2 * count);
+    for (size_t i = 0; i < count; i++) {
+        const size_t row = i / width * 2 * width + i % width;
+        host[i] = rows[row] = gate[i], host[count + i] = rows[row + width] = up_[i];
+    }
+    HOST(burst_op_activate(NONE, BURST_ACTIVATION_SWIGLU, 0.4, n, width, host.data(), y.data()));
+    HOST(burst_op_activate_back(NONE, BURST_ACTIVATION_SWIGLU, 0.4, n, width, host.data(), dy.data(),
+                                d.data()));
+    for (size_t i = 0; i < count; i++) {
+        const size_t row = i / width * 2 * width + i % width;
+        d_rows[row] = d[i], d_rows[row + width] = d[count + i];
+    }
+    BurstBf16 *in = up_bf16(k, rows), *out = (BurstBf16 *)poisoned(k, 2 * count),
+              *d_in = (BurstBf16 *)poisoned(k, 4 * count);
+    MUST(k, burst_op_activate(k->g, BURST_ACTIVATION_SWIGLU, 0.4, n, width, in, out));
+    MUST(k, burst_op_activate_back(k->g, BURST_ACTIVATION_SWIGLU, 0.4, n, width, in, up_bf16(k, dy), d_in));
+    compare(k, "activate, scaled", down_bf16(k, out, count), doubles(y), BF16);
+    compare(k, "activate_back, scaled", down_bf16(k, d_in, 2 * count), doubles(d_rows), BF16);
 }
 
 static void check_conv(Check *k, BurstConv c, std::vector<int64_t> first, bool with_halo, bool with_bias)
@@ -138,6 +166,7 @@ static void check_gates(Check *k, int64_t n, int read)
 {
     BurstScan s = {};
     s.heads = 6, s.read = read, s.beta_most = 2, s.step_least = 0.1, s.step_most = 1.5;
+    s.step_scale = read ? 0 : 0.4;
     const size_t gates = (size_t)n * s.heads, raws = gates * (read ? 2 : 1);
     const Floats raw = random_bf16(raws, 1, 1), a_log = random_bf16(s.heads, 2, 1),
                  bias = random_bf16(s.heads, 3, 1), d_beta = random_floats(gates, 4, 1),
@@ -270,6 +299,8 @@ void check_recurrent(Check *k)
     check_conv(k, BurstConv{264, 4, 1}, {0, 3, 80, 84, 300}, true, true);
     check_conv(k, BurstConv{1032, 4, 1}, {0, 700}, true, false);
     check_conv(k, BurstConv{64, 3, 0}, {0, 2, 90}, true, false);
+    check_conv(k, BurstConv{264, 4, 1, {132, 200}, {0.4, 2, 0.7}}, {0, 3, 80, 300}, true, true);
+    check_scaled(k, 70, 264);
     check_conv(k, BurstConv{8, 2, 1}, {0, 33}, false, true);
     for (int read = 0; read < BURST_SCAN_READS; read++) {
         check_gates(k, 5000, read);
@@ -279,7 +310,7 @@ void check_recurrent(Check *k)
     for (int gate = 0; gate < BURST_GATES; gate++) {
         check_gate(k, gate, 70, 264);
         for (int before = 0; before < 2; before++) {
-            check_gated_norm(k, 333, BurstGatedNorm{5, 128, 1, before, gate, 1e-5});
+            check_gated_norm(k, 333, BurstGatedNorm{5, 128, 1, before, gate, 1e-5, 0.4});
             check_gated_norm(k, 100, BurstGatedNorm{3, 520, 0, before, gate, 1e-5});
         }
     }

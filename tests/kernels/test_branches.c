@@ -72,10 +72,16 @@ static double gate_of(int gate, double z)
 
 /* ---- gate ---- */
 
+typedef struct Gating {
+    int gate;
+    double scale;
+} Gating;
+
 static void gate_value(const Case *c, double *y)
 {
+    const Gating *g = c->sizes;
     for (int64_t i = 0; i < c->out; i++)
-        y[i] = c->in[0][i] * gate_of(*(const int *)c->sizes, c->in[1][i]);
+        y[i] = c->in[0][i] * gate_of(g->gate, g->scale * c->in[1][i]);
 }
 
 static void gates(void **state)
@@ -86,11 +92,12 @@ static void gates(void **state)
             Random r = {(uint64_t)n + 1};
             float *x = random_array(&r, n), *z = random_array(&r, n), *dy = random_array(&r, n),
                   *y = random_array(&r, n), *dz = random_array(&r, n);
-            Case c = {{n, n}, n, {in_doubles(x, n), in_doubles(z, n)}, &gate, gate_value};
-            burst_op_gate_elements(NULL, gate, n, 1, x, z, y);
+            const Gating g = {gate, 1 + (double)n / 20};
+            Case c = {{n, n}, n, {in_doubles(x, n), in_doubles(z, n)}, &g, gate_value};
+            burst_op_gate_elements(NULL, gate, g.scale, n, 1, x, z, y);
             check_value(&c, y);
             float *dx = copy_array(dy, n);
-            burst_op_gate_elements_back(NULL, gate, n, 1, x, z, dx, dx, dz); /* in place */
+            burst_op_gate_elements_back(NULL, gate, g.scale, n, 1, x, z, dx, dx, dz); /* in place */
             check_gradient(&c, 0, dy, NULL, dx);
             check_gradient(&c, 1, dy, NULL, dz);
             free(x), free(z), free(dy), free(y), free(dx), free(dz), free(c.in[0]), free(c.in[1]);
@@ -102,14 +109,15 @@ static void gates(void **state)
 static void norm_value(const Case *c, double *y)
 {
     const BurstGatedNorm *m = c->sizes;
+    const double scale = m->scale > 0 ? m->scale : 1;
     for (int64_t i = 0; i < c->out / m->width; i++) {
         const double *x = c->in[0] + i * m->width, *z = c->in[1] + i * m->width;
         const double *w = c->in[2] + (m->shared ? 0 : i % m->groups * m->width);
         double square = 0;
         for (int j = 0; j < m->width; j++)
-            square += pow(x[j] * (m->before ? gate_of(m->gate, z[j]) : 1), 2) / m->width;
+            square += pow(x[j] * (m->before ? gate_of(m->gate, scale * z[j]) : 1), 2) / m->width;
         for (int j = 0; j < m->width; j++)
-            y[i * m->width + j] = x[j] * gate_of(m->gate, z[j]) / sqrt(square + m->eps) * w[j];
+            y[i * m->width + j] = x[j] * gate_of(m->gate, scale * z[j]) / sqrt(square + m->eps) * w[j];
     }
 }
 
@@ -144,7 +152,7 @@ static void gated_norms(void **state)
         for (int before = 0; before < 2; before++)
             for (int shared = 0; shared < 2; shared++)
                 for (int64_t n = 0; n < 6; n += 2)
-                    check_gated_norm(n, (BurstGatedNorm){3, 10, shared, before, gate, 1e-5});
+                    check_gated_norm(n, (BurstGatedNorm){3, 10, shared, before, gate, 1e-5, shared * 0.6});
 }
 
 static void plus_value(const Case *c, double *y)
@@ -189,6 +197,15 @@ typedef struct Convolved {
     bool bias;
 } Convolved;
 
+/* Of three sections of the channels. */
+static double scale_of(const BurstConv *c, int64_t channel)
+{
+    double scale = c->scale[0] > 0 ? c->scale[0] : 1;
+    for (int i = 0; i < 2 && c->scale[0] > 0; i++)
+        scale = channel >= c->from[i] ? c->scale[i + 1] : scale;
+    return scale;
+}
+
 static void conv_value(const Case *c, double *y)
 {
     const Convolved *v = c->sizes;
@@ -198,7 +215,9 @@ static void conv_value(const Case *c, double *y)
         double sum = v->bias ? c->in[2][i] : 0;
         for (int j = 0; j < kernel; j++) {
             const int back = kernel - 1 - j;
-            sum += back > v->place[t] ? 0 : c->in[1][i * kernel + j] * c->in[0][(t - back) * channels + i];
+            sum += back > v->place[t]
+                       ? 0
+                       : c->in[1][i * kernel + j] * scale_of(&v->c, i) * c->in[0][(t - back) * channels + i];
         }
         y[at] = v->c.silu ? gate_of(BURST_GATE_SILU, sum) : sum;
     }
@@ -252,7 +271,11 @@ static void convolutions(void **state)
     (void)state;
     for (int i = 0; i < 40; i++) {
         Random r = {(uint64_t)i};
-        const BurstConv c = {.channels = 1 + i % 5, .kernel = 2 + i % 3, .silu = i % 4 != 0};
+        const BurstConv c = {.channels = 1 + i % 5,
+                             .kernel = 2 + i % 3,
+                             .silu = i % 4 != 0,
+                             .from = {1, 2 + i % 2},
+                             .scale = {i % 2 * 0.7, 1.5, 0.4}};
         const int pieces = 1 + (int)(random_bits(&r) % 4);
         int64_t border[5] = {0};
         int32_t place[64] = {0};
@@ -273,7 +296,9 @@ static void gates_value(const Case *c, double *y)
     const BurstScan *s = c->sizes;
     for (int64_t i = 0; i < c->out / 2; i++) {
         const int64_t head = i % s->heads, row = i / s->heads * (s->read ? 2 * s->heads : s->heads) + head;
-        const double alpha = c->in[0][row + (s->read ? s->heads : 0)] + c->in[2][head];
+        const double alpha = (s->step_scale > 0 ? s->step_scale : 1) *
+                                 c->in[0][row + (s->read ? s->heads : 0)] +
+                             c->in[2][head];
         double softplus = log(1 + exp(alpha));
         if (!s->read)
             softplus = fmin(fmax(softplus, s->step_least), s->step_most);
@@ -288,8 +313,12 @@ static void scan_gates(void **state)
     for (int read = 0; read < BURST_SCAN_READS; read++)
         for (int64_t n = 0; n < 20; n += 6) {
             Random r = {(uint64_t)n + 5};
-            const BurstScan s = {
-                .heads = 3, .read = read, .beta_most = 2, .step_least = 0.1, .step_most = 1.5};
+            const BurstScan s = {.heads = 3,
+                                 .read = read,
+                                 .beta_most = 2,
+                                 .step_least = 0.1,
+                                 .step_most = 1.5,
+                                 .step_scale = n > 6 ? 0.3 : 0};
             const int64_t gates = n * s.heads, raws = gates * (read ? 2 : 1);
             float *raw = random_array(&r, raws), *a_log = random_array(&r, 3), *bias = random_array(&r, 3),
                   *d = random_array(&r, 2 * gates), *y = random_array(&r, 2 * gates),

@@ -803,9 +803,9 @@ static void check_gates(int at, float bad)
         assert_true(isfinite(y[at]) == (input == 2));
         for (int kind = 0; kind < BURST_ACTIVATIONS && isnan(bad); kind++) {
             const bool gated = kind <= BURST_ACTIVATION_GEGLU_TANH;
-            burst_op_activate(NULL, kind, 1, WIDE, in[0], y);
+            burst_op_activate(NULL, kind, 1, 1, WIDE, in[0], y);
             assert_true(isnan(y[at]) == (input == 0 || (gated && input == 1)));
-            burst_op_activate_back(NULL, kind, 1, WIDE, in[0], in[2], dx);
+            burst_op_activate_back(NULL, kind, 1, 1, WIDE, in[0], in[2], dx);
             assert_true(isnan(dx[at]) == (input != 1 || gated));
             assert_true(!gated || isnan(up[at]) == (input != 1));
         }

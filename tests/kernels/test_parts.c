@@ -117,7 +117,7 @@ static double activation_of(int kind, double x)
     }
 }
 
-static void check_activation(int kind, int64_t n, float spread, double tolerance)
+static void check_activation(int kind, double scale, int64_t n, float spread, double tolerance)
 {
     const bool gated = kind <= BURST_ACTIVATION_GEGLU_TANH;
     const double step = 1e-5;
@@ -127,19 +127,19 @@ static void check_activation(int kind, int64_t n, float spread, double tolerance
     double *want_y = zero_doubles(n), *want_dx = zero_doubles(n), *want_dup = zero_doubles(n);
     for (int64_t i = 0; i < n; i++) {
         x[i] *= spread;
-        const double by = gated ? (double)up[i] : 1, value = activation_of(kind, x[i]);
+        const double by = gated ? (double)up[i] : 1, at = scale * x[i], value = activation_of(kind, at);
         want_y[i] = value * by;
         want_dup[i] = value * dy[i];
-        want_dx[i] = (activation_of(kind, x[i] + step) - activation_of(kind, x[i] - step)) / (2 * step) * by *
-                     dy[i];
+        want_dx[i] = (activation_of(kind, at + step) - activation_of(kind, at - step)) / (2 * step) * scale *
+                     by * dy[i];
     }
-    burst_op_activate(NULL, kind, n, 1, x, y);
-    burst_op_activate_back(NULL, kind, n, 1, x, dy, dx);
+    burst_op_activate(NULL, kind, scale, n, 1, x, y);
+    burst_op_activate_back(NULL, kind, scale, n, 1, x, dy, dx);
     assert_close(n, y, want_y, tolerance);
     assert_close(n, dx, want_dx, tolerance);
     if (gated)
         assert_close(n, dup, want_dup, tolerance);
-    burst_op_activate_back(NULL, kind, n, 1, x, dy, x); /* over what it reads */
+    burst_op_activate_back(NULL, kind, scale, n, 1, x, dy, x); /* over what it reads */
     assert_memory_equal(x, dx, (size_t)n * sizeof *x);
     if (gated)
         assert_memory_equal(up, dup, (size_t)n * sizeof *up);
@@ -151,8 +151,9 @@ static void activations(void **state)
     (void)state;
     for (int kind = 0; kind < BURST_ACTIVATIONS; kind++)
         for (int i = 0; i < COUNTS; i++) {
-            check_activation(kind, counts[i], 1, 1e-6);
-            check_activation(kind, counts[i], 12, 1e-6);
+            check_activation(kind, 1, counts[i], 1, 1e-6);
+            check_activation(kind, 1, counts[i], 12, 1e-6);
+            check_activation(kind, 0.4, counts[i], 3, 1e-6);
         }
 }
 
@@ -163,8 +164,8 @@ static void activations_saturate(void **state)
     const float x[] = {-1e4f, -100, 100, 1e4f, 1, 1, 1, 1};
     for (int kind = BURST_ACTIVATION_SWIGLU; kind < BURST_ACTIVATION_RELU2; kind++) {
         float y[4], dx[8];
-        burst_op_activate(NULL, kind, 1, 4, x, y);
-        burst_op_activate_back(NULL, kind, 1, 4, x, x + 4, dx);
+        burst_op_activate(NULL, kind, 1, 1, 4, x, y);
+        burst_op_activate_back(NULL, kind, 1, 1, 4, x, x + 4, dx);
         for (int i = 0; i < 4; i++) {
             assert_true(fabsf(y[i] - (x[i] > 0 ? x[i] : 0)) <= 1e-6f);
             assert_true(fabsf(dx[i] - (x[i] > 0)) <= 1e-6f);

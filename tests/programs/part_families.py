@@ -19,8 +19,9 @@ LOSS_LIMIT, GRADIENT_LIMIT, PEER_LIMIT = 1e-3, 2e-2, 1.25
 HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
 LATENT = dict(kv_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64)
 DELTA = dict(linear_key_head_dim=64, linear_value_head_dim=64)
-MAMBA = dict(mamba_d_head=64, mamba_d_state=64, shared_intermediate_size=FFN)  # 8 heads: twice the hidden size
-NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3 qwen3_5 granite4_h lfm2 nemotron_h olmo_hybrid"
+MAMBA = dict(mamba_d_head=64, mamba_d_state=64)  # 8 heads: twice the hidden size
+MAMBA_FFN = {"GraniteMoeHybrid": dict(shared_intermediate_size=FFN), "FalconH1": dict(mamba_d_ssm=2 * HIDDEN)}
+NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3 qwen3_5 granite4_h lfm2 nemotron_h falcon_h1 olmo_hybrid"
 SPLIT = "olmo2 olmo3 minicpm3 deepseek_v2"  # what several GPUs run, each in its layouts for so many
 
 
@@ -31,7 +32,7 @@ def larger(families, weights):
     families.SIZES = families.SIZES | dict(hidden_size=HIDDEN, intermediate_size=FFN, max_position_embeddings=SEQUENCE, initializer_range=0.05)
     families.CASES = {name: (kind, {**more, **({"head_dim": HEAD_DIM} if "head_dim" in more else {}),
                                     **({"sliding_window": 128} if more.get("sliding_window") else {}),
-                                    **(DELTA if "linear_key_head_dim" in more else {}), **(MAMBA if "mamba_d_state" in more else {}),
+                                    **(DELTA if "linear_key_head_dim" in more else {}), **(MAMBA | MAMBA_FFN.get(kind, {}) if "mamba_d_state" in more else {}),
                                     **({"swiglu_limit": 7.0} if "swiglu_limit" in more else {}),  # the only one of transformers before 5.24
                                     **(dict(mamba_head_dim=64, ssm_state_size=64) if "ssm_state_size" in more else {}),
                                     **({**LATENT, "q_lora_rank": more["q_lora_rank"] and 96} if "kv_lora_rank" in more else {})})

@@ -82,6 +82,9 @@ DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_d
 MAMBA = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=12, mamba_expand=2, time_step_limit=(0.0, 8.0), position_embedding_type=None,
              layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])
 NEMOTRON = dict(head_dim=16, mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=12, n_groups=2, time_step_limit=(0.0, 8.0))
+FALCON = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_ssm=128, mamba_d_state=12, time_step_limit=(0.0, 8.0), mamba_norm_before_gate=False,
+              embedding_multiplier=5.5, lm_head_multiplier=0.3, mlp_multipliers=[0.8, 0.3], key_multiplier=0.7, attention_in_multiplier=1.3,
+              attention_out_multiplier=0.6, ssm_multipliers=[0.35, 0.5, 1.7, 0.7, 0.4], ssm_in_multiplier=1.25, ssm_out_multiplier=0.4)
 SHORT = dict(conv_L_cache=3, layer_types=["conv", "full_attention", "conv", "conv"], bos_token_id=1)
 TYPES = ["sliding_attention", "full_attention"] * 2
 CASES = {  # name: class, its configuration
@@ -231,6 +234,9 @@ CASES = {  # name: class, its configuration
     "nemotron_h": ("NemotronH", dict(NEMOTRON, layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"])),
     "nemotron_h_bias": ("NemotronH", dict(NEMOTRON, layers_block_type=["mlp", "full_attention", "linear_attention", "mlp"], n_groups=4, mlp_bias=True,
                                           conv_kernel=3, time_step_min=0.4)),
+    "falcon_h1": ("FalconH1", FALCON),
+    "falcon_h1_norm": ("FalconH1", dict(FALCON, mamba_rms_norm=True, mamba_n_groups=2, mamba_d_conv=3, mlp_bias=True, mamba_d_ssm=None, mamba_expand=2,
+                                        tie_word_embeddings=True, head_dim=32, num_key_value_heads=1, time_step_limit=(0.3, 0.9))),
     "qwen3_5": ("Qwen3_5", dict(DELTA, head_dim=16)),
     "qwen3_5_wide": ("Qwen3_5", dict(DELTA, head_dim=256, num_attention_heads=4, num_key_value_heads=1, linear_num_key_heads=4, linear_key_head_dim=8,
                                      linear_value_head_dim=40, tie_word_embeddings=True, linear_conv_kernel_dim=3,
@@ -291,6 +297,8 @@ NAMES = {"VaultGemma": {"pre_feedforward_layernorm": "post_attention_layernorm"}
              "shared_mlp.output_linear": "mlp.down_proj"}, "Olmo2": AFTER, "Olmo3": AFTER, "Exaone4": AFTER, "Gemma2": GEMMA, "Gemma3": GEMMA,
          **{kind: {"query_layernorm": "q_norm", "key_layernorm": "k_norm", "mlp.gate.wg": "mlp.router", "mlp.shared_mlp": "mlp.shared_expert"}
             for kind in ("HunYuanMoEV1", "HunYuanDenseV1")},
+         "FalconH1": {"model.final_layernorm": "model.norm", "pre_ff_layernorm": "post_attention_layernorm", "feed_forward.gate_proj": "mlp.gate_proj",
+                      "feed_forward.up_proj": "mlp.up_proj", "feed_forward.down_proj": "mlp.down_proj"},
          "Glm4": {"post_self_attn_layernorm": "self_attn.output_norm", "post_mlp_layernorm": "mlp.output_norm"},
          "Starcoder2": {"mlp.c_fc": "mlp.up_proj", "mlp.c_proj": "mlp.down_proj"},
          "InternLM2": {"model.tok_embeddings": "model.embed_tokens", "attention_norm": "input_layernorm",
@@ -388,7 +396,7 @@ def split(kind, name, gradient, shape, config):
         return split_experts(name, gradient, kind == "GptOss")
     name = re.sub(r"(mlp\.gate|block_sparse_moe\.router)\.weight", "mlp.router.weight", name)
     name = name.replace(PREFIX.get(kind, "model.layers."), "model.layers.")
-    if hasattr(config, "mamba_d_state") and config.num_local_experts:
+    if hasattr(config, "mamba_d_state") and getattr(config, "num_local_experts", 0):
         if "shared_mlp.output_linear" in name:
             return [(name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), gradient)]
         if "shared_mlp.input_linear" in name:
@@ -483,6 +491,22 @@ def filled(rope, longest):
     amplitudes = [0.1 * m * math.log(rope["factor"]) + 1 for m in ((mscale, all_dim) if mscale and all_dim else (1, 0))]
     rope.setdefault("attention_factor", amplitudes[0] / amplitudes[1])
     return {**rope, "attention_factor": round(rope["attention_factor"], 9)}
+
+
+def folded(config):
+    """FalconH1's factors of what mixers read as factors of what follows, and the width of the scan's values where another field says it."""
+    of_attention, of_scan = (config.pop(f"{part}_in_multiplier") for part in ("attention", "ssm"))
+    config["key_multiplier"] *= of_attention ** 2
+    config["attention_out_multiplier"] *= of_attention
+    config["ssm_multipliers"] = [each * of_scan for each in config["ssm_multipliers"]]
+    for name in ("key_multiplier", "attention_out_multiplier", "ssm_multipliers"):
+        config[name] = rounded(config[name])
+    config["mamba_d_ssm"] = config["mamba_d_ssm"] or config.get("mamba_expand", 2) * config["hidden_size"]
+    config.pop("mamba_expand", None)
+
+
+def rounded(x):
+    return [round(each, 6) for each in x] if isinstance(x, list) else round(x, 6)
 
 
 class Case:
@@ -665,6 +689,8 @@ class Case:
             adjusts, times, multiple = (config.pop(f"block_{name}", None) for name in ("auto_adjust_ff_dim", "ffn_dim_multiplier", "multiple_of"))
             if adjusts:
                 config["intermediate_size"] = -(-int(times * int(2 * config["intermediate_size"] / 3)) // multiple) * multiple
+        for config in (is_, wanted) if self.case[0] == "FalconH1" else ():
+            folded(config)
         apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
         require(not apart, f"{self.name}: the configuration differs: " + ", ".join(f"{n} {is_.get(n)}, {wanted.get(n)}" for n in sorted(apart)))
         text = "w5 w7 w9"

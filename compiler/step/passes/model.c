@@ -55,7 +55,12 @@ static bool conv_bias(const Model *m) { return recurs(m) && m->scan_bias; }
 static bool no_conv_bias(const Model *m) { return recurs(m) && !m->scan_bias; }
 static bool skips(const Model *m) { return scans(m) && m->scan_skip; }
 static bool no_skip(const Model *m) { return scans(m) && !m->scan_skip; }
-static bool attends(const Model *m) { return !recurs(m) && mixer(m); }
+static bool attends(const Model *m) { return (!recurs(m) || m->layer.scan_attends) && mixer(m); }
+static bool both_mixers(const Model *m) { return recurs(m) && attends(m); }
+static bool norms_scan(const Model *m) { return scans(m) && !m->layer.scan_plain; }
+static bool gates_scan(const Model *m) { return scans(m) && m->layer.scan_plain; }
+static bool scan_norm_of_head(const Model *m) { return norms_scan(m) && reads_key(m); }
+static bool scan_norm_of_row(const Model *m) { return norms_scan(m) && reads_none(m); }
 static bool rotates_last(const Model *m) { return attends(m) && !norms_rotated(m); }
 static bool selects(const Model *m) { return attends(m) && m->selects; }
 static bool indexes(const Model *m) { return m->indexer.heads > 0; }
@@ -67,22 +72,42 @@ static bool no_query_latent(const Model *m) { return attends(m) && !m->query_lat
 /* Whether a layer's output is computed first and then added to its input. */
 static bool norms_after(const Model *m) { return m->layer.norms != BURST_NORMS_BEFORE; }
 static bool adds_later(const Model *m) { return m->scale[BURST_SCALE_RESIDUAL] > 0 || norms_after(m); }
-static bool adds_unnormed(const Model *m) { return adds_later(m) && !norms_after(m); }
 static bool norms_mixer_after(const Model *m) { return norms_after(m) && mixer(m); }
 static bool norms_network_after(const Model *m) { return norms_after(m) && network(m); }
-static bool adds_mixer_later(const Model *m) { return adds_later(m) && mixer(m); }
-static bool adds_network_later(const Model *m) { return adds_later(m) && network(m); }
-static bool adds_mixer_unnormed(const Model *m) { return adds_unnormed(m) && mixer(m); }
-static bool adds_network_unnormed(const Model *m) { return adds_unnormed(m) && network(m); }
+/* A scale of one output: what it is multiplied by before it is added. */
+static bool scales(const Model *m, int scale) { return m->scale[scale] > 0; }
+static bool attends_later(const Model *m)
+{
+    return attends(m) && (adds_later(m) || scales(m, BURST_SCALE_ATTENTION_OUT));
+}
+static bool attends_at_once(const Model *m) { return attends(m) && !attends_later(m); }
+static bool scans_later(const Model *m)
+{
+    return scans(m) && (adds_later(m) || scales(m, BURST_SCALE_SCAN_OUT));
+}
+static bool scans_at_once(const Model *m) { return scans(m) && !scans_later(m); }
 static bool adds_at_once(const Model *m) { return !adds_later(m); }
-static bool attends_at_once(const Model *m) { return attends(m) && adds_at_once(m); }
-static bool attends_later(const Model *m) { return attends(m) && adds_later(m); }
-static bool scans_at_once(const Model *m) { return scans(m) && adds_at_once(m); }
-static bool scans_later(const Model *m) { return scans(m) && adds_later(m); }
 static bool convolves_at_once(const Model *m) { return convolves(m) && adds_at_once(m); }
 static bool convolves_later(const Model *m) { return convolves(m) && adds_later(m); }
-static bool dense_at_once(const Model *m) { return dense(m) && adds_at_once(m); }
-static bool dense_later(const Model *m) { return dense(m) && adds_later(m); }
+static bool dense_later(const Model *m)
+{
+    return dense(m) && (adds_later(m) || scales(m, BURST_SCALE_FFN_OUT));
+}
+static bool dense_at_once(const Model *m) { return dense(m) && !dense_later(m); }
+static bool adds_network_later(const Model *m) { return network(m) && (adds_later(m) || dense_later(m)); }
+static bool adds_mixer_later(const Model *m) { return adds_later(m) && mixer(m); }
+static bool adds_network_unnormed(const Model *m) { return adds_network_later(m) && !norms_after(m); }
+static bool mixer_unnormed(const Model *m)
+{
+    const bool recurrent = (scans_later(m) || convolves_later(m)) && !both_mixers(m);
+    return (attends_later(m) || recurrent) && !norms_after(m);
+}
+static bool second_mixer_later(const Model *m) { return both_mixers(m) && scans_later(m); }
+/* The scale by which the output of each is multiplied where it is not RESIDUAL. */
+static bool attention_scaled(const Model *m) { return attends_later(m) && !adds_later(m); }
+static bool scan_scaled(const Model *m) { return scans_later(m) && !adds_later(m); }
+static bool network_scaled(const Model *m) { return dense_later(m) && !adds_later(m); }
+static bool network_added(const Model *m) { return adds_later(m) && network(m); }
 static bool experts_at_once(const Model *m) { return experts(m) && adds_at_once(m); }
 static bool correction(const Model *m) { return m->experts.correction; }
 static bool balance(const Model *m) { return m->experts.balance > 0; }
@@ -106,10 +131,10 @@ static bool experts_bias_shared_later(const Model *m)
 {
     return experts_bias(m) && shared(m) && adds_later(m);
 }
-static bool o_bias_at_once(const Model *m) { return o_bias(m) && adds_at_once(m); }
-static bool o_bias_later(const Model *m) { return o_bias(m) && adds_later(m); }
-static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && adds_at_once(m); }
-static bool mlp_bias_later(const Model *m) { return mlp_bias(m) && adds_later(m); }
+static bool o_bias_at_once(const Model *m) { return o_bias(m) && attends_at_once(m); }
+static bool o_bias_later(const Model *m) { return o_bias(m) && attends_later(m); }
+static bool mlp_bias_at_once(const Model *m) { return mlp_bias(m) && dense_at_once(m); }
+static bool mlp_bias_later(const Model *m) { return mlp_bias(m) && dense_later(m); }
 static bool scales_embedding(const Model *m) { return m->scale[BURST_SCALE_EMBEDDING] > 0; }
 static bool head_bias(const Model *m) { return m->layer.head_bias; }
 static bool no_head_bias(const Model *m) { return !m->layer.head_bias; }
@@ -168,8 +193,8 @@ static const Tensor layer_tensors[] = {
     {"linear_attn.x_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
     {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, recurs}, /* its bias follows */
     {"linear_attn.conv1d.bias", DIM_ONE, DIM_SCAN_COLUMNS, FIRST_ZEROS, conv_bias},
-    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, reads_key},
-    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUES, FIRST_ONES, reads_none},
+    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, scan_norm_of_head},
+    {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUES, FIRST_ONES, scan_norm_of_row},
     {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans},
     {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_COLUMNS, FIRST_NORMAL, convolves},
     {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_mixer_after},
@@ -353,6 +378,7 @@ static const PartValue part_values[] = {
     {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
     {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
+    {both_mixers, {.name = "x_attn", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {both_parts, {.name = "x_mid", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     /* before and after the convolution; what gates the norm; what beta and decay are made of */
     {convolves, {.name = "conv_b", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
@@ -367,7 +393,7 @@ static const PartValue part_values[] = {
     {scans, {.name = "scan_o", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
     {convolves, {.name = "scan_o", .dim = {DIM_TOKENS, DIM_SCAN_COLUMNS}}},
     {scans, {.name = "scan_norm", .dim = {DIM_TOKENS, DIM_SCAN_VALUES}}},
-    {scans, {.name = "rstd_scan", .dim = {DIM_TOKENS, DIM_SCAN_GROUPS}, .element = EL_FLOAT}},
+    {norms_scan, {.name = "rstd_scan", .dim = {DIM_TOKENS, DIM_SCAN_GROUPS}, .element = EL_FLOAT}},
     {second_norm, {.name = "h2", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm, {.name = "rstd2", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
     /* on the host, gate and then up; on a device, side by side in a token's row */
@@ -406,7 +432,8 @@ static const PartValue part_values[] = {
     {norms_network_after, {.name = "mlp", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {norms_network_after, {.name = "rstd_mlp", .dim = {DIM_TOKENS}, .element = EL_FLOAT}},
     {norms_network_after, {.name = "mlp_norm", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
-    {adds_mixer_unnormed, {.name = "attn_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {mixer_unnormed, {.name = "attn_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+    {second_mixer_later, {.name = "scan_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {adds_network_unnormed, {.name = "mlp_out", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {qkv_bias, {.name = "q_product", .dim = {DIM_TOKENS, DIM_QUERY}}},
     {qkv_bias, {.name = "k_product", .dim = {DIM_TOKENS, DIM_KEY}}},
@@ -497,7 +524,7 @@ static const Row layer_rows[] = {
     /* the second operand is added */
     {OP_LINEAR,
      {"o_gated|o_flat", "x"},
-     {"x_mid_product|x_mid|x+1"},
+     {"x_mid_product|x_attn|x_mid|x+1"},
      "self_attn.o_proj.weight",
      .part = attends_at_once},
     {OP_LINEAR,
@@ -505,6 +532,17 @@ static const Row layer_rows[] = {
      {"attn_product|attn|attn_out"},
      "self_attn.o_proj.weight",
      .part = attends_later},
+    {OP_BIAS,
+     {"x_mid_product|attn_product"},
+     {"attn|attn_out|x_attn|x_mid|x+1"},
+     "self_attn.o_proj.bias",
+     .part = o_bias},
+    {OP_SCALE,
+     {"attn_out", "x"},
+     {"x_attn|x_mid|x+1"},
+     NULL,
+     .part = attention_scaled,
+     .scale = BURST_SCALE_ATTENTION_OUT},
     {OP_LINEAR, {"h1|x"}, {"scan_in"}, "linear_attn.in_proj_qkv.weight", .part = scans},
     /* B * x, its convolution, C times that */
     {OP_LINEAR, {"h1|x"}, {"conv_b"}, "linear_attn.b_proj.weight", .part = convolves},
@@ -526,14 +564,24 @@ static const Row layer_rows[] = {
      {"scan_o", "scan_z"},
      {"scan_norm", "rstd_scan"},
      "linear_attn.norm.weight",
-     .part = scans},
-    {OP_LINEAR, {"scan_norm", "x"}, {"x_mid|x+1"}, "linear_attn.out_proj.weight", .part = scans_at_once},
-    {OP_LINEAR, {"scan_norm"}, {"attn|attn_out"}, "linear_attn.out_proj.weight", .part = scans_later},
-    {OP_BIAS,
-     {"x_mid_product|attn_product"},
-     {"attn|attn_out|x_mid|x+1"},
-     "self_attn.o_proj.bias",
-     .part = o_bias},
+     .part = norms_scan},
+    {OP_GATE_ELEMENTS, {"scan_o", "scan_z"}, {"scan_norm"}, NULL, .part = gates_scan},
+    {OP_LINEAR,
+     {"scan_norm", "x_attn|x"},
+     {"x_mid|x+1"},
+     "linear_attn.out_proj.weight",
+     .part = scans_at_once},
+    {OP_LINEAR,
+     {"scan_norm"},
+     {"attn|scan_out|attn_out"},
+     "linear_attn.out_proj.weight",
+     .part = scans_later},
+    {OP_SCALE,
+     {"scan_out|attn_out", "x_attn|x"},
+     {"x_mid|x+1"},
+     NULL,
+     .part = scan_scaled,
+     .scale = BURST_SCALE_SCAN_OUT},
     {OP_NORM,
      {"attn"},
      {"attn_norm", "rstd_attn"},
@@ -635,8 +683,9 @@ static const Row layer_rows[] = {
      {"mlp_norm|mlp_out", "x_mid|x"},
      {"x+1"},
      NULL,
-     .part = adds_network_later,
+     .part = network_added,
      .scale = BURST_SCALE_RESIDUAL},
+    {OP_SCALE, {"mlp_out", "x_mid|x"}, {"x+1"}, NULL, .part = network_scaled, .scale = BURST_SCALE_FFN_OUT},
 };
 
 /* The head's x is the last layer's. Its loss computes the gradient of its input directly. */

@@ -184,7 +184,8 @@ static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
     for (const Made *x = m->made.at + m->made_from[d->at->unit];
          x < m->made.at + m->made_from[d->at->unit + 1]; x++) {
         int bad;
-        if (x->op->kind != r->of || tensor != (of_tensor ? x->tensor : NULL) || x->weights != weights)
+        if (x->op->kind != r->of || tensor != (of_tensor ? x->tensor : NULL) || x->weights != weights ||
+            (r->of == OP_SCALE && x->op->scale != d->at->op->scale))
             continue;
         const int right = right_operands(m, d, r, x, &bad);
         if (bad < 0)

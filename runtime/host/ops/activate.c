@@ -38,48 +38,49 @@ static float slope_of(int kind, float x)
 
 static bool has_gate(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH; }
 
-int burst_op_activate(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, BurstAct *y)
+int burst_op_activate(BurstExec *e, int kind, double scale, int64_t n, int ffn, const BurstAct *x,
+                      BurstAct *y)
 {
     const int64_t count = n * ffn;
     const float *up = has_gate(kind) ? x + count : NULL;
     (void)e;
     for (int64_t i = 0; i < count; i++)
-        y[i] = value_of(kind, x[i]) * (up ? up[i] : 1);
+        y[i] = value_of(kind, (float)scale * x[i]) * (up ? up[i] : 1);
     return BURST_OK;
 }
 
-int burst_op_activate_back(BurstExec *e, int kind, int64_t n, int ffn, const BurstAct *x, const BurstAct *dy,
-                           BurstAct *dx)
+int burst_op_activate_back(BurstExec *e, int kind, double scale, int64_t n, int ffn, const BurstAct *x,
+                           const BurstAct *dy, BurstAct *dx)
 {
     const int64_t count = n * ffn;
     const float *up = has_gate(kind) ? x + count : NULL;
     float *d_up = dx + count;
     (void)e;
     for (int64_t i = 0; i < count; i++) {
-        const float gate = x[i], by = up ? up[i] : 1;
+        const float gate = (float)scale * x[i], by = up ? up[i] : 1;
         if (up)
             d_up[i] = dy[i] * value_of(kind, gate);
-        dx[i] = dy[i] * by * slope_of(kind, gate);
+        dx[i] = dy[i] * by * slope_of(kind, gate) * (float)scale;
     }
     return BURST_OK;
 }
 
-int burst_op_gate_elements(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x, const BurstAct *z,
-                           BurstAct *y)
+int burst_op_gate_elements(BurstExec *e, int gate, double scale, int64_t n, int width, const BurstAct *x,
+                           const BurstAct *z, BurstAct *y)
 {
     (void)e;
     for (int64_t i = 0; i < n * width; i++)
-        y[i] = (float)((double)x[i] * gate_value(gate, z[i]));
+        y[i] = (float)((double)x[i] * gate_value(gate, scale * (double)z[i]));
     return BURST_OK;
 }
 
-int burst_op_gate_elements_back(BurstExec *e, int gate, int64_t n, int width, const BurstAct *x,
+int burst_op_gate_elements_back(BurstExec *e, int gate, double scale, int64_t n, int width, const BurstAct *x,
                                 const BurstAct *z, const BurstAct *dy, BurstAct *dx, BurstAct *dz)
 {
     (void)e;
     for (int64_t i = 0; i < n * width; i++) {
-        const double d = (double)dy[i], value = gate_value(gate, z[i]);
-        dz[i] = (float)(d * (double)x[i] * gate_slope(gate, z[i]));
+        const double d = (double)dy[i], by = scale * (double)z[i], value = gate_value(gate, by);
+        dz[i] = (float)(d * (double)x[i] * gate_slope(gate, by) * scale);
         dx[i] = (float)(d * value);
     }
     return BURST_OK;

@@ -6,7 +6,8 @@
 enum { THREADS = 64, STRIP = 32, TAPS = BURST_MOST_KERNEL, BLOCKS = BURST_GPU_CONV_BLOCKS };
 
 typedef struct ConvArgs {
-    int channels, pieces, first[BURST_MOST_PIECES + 1];
+    int channels, pieces, first[BURST_MOST_PIECES + 1], from[2];
+    float scale[3]; /* of a channel's inputs: burst_conv_scale */
     bool silu;
     const int32_t *place;
     const BurstBf16 *x, *halo, *w, *bias, *dy;
@@ -29,6 +30,12 @@ static __device__ __forceinline__ void load_row(const ConvArgs &a, int piece, in
             f[i] = 0;
 }
 
+static __device__ __forceinline__ float scale_of(const ConvArgs &a, int channel)
+{
+    return a.scale[(channel >= a.from[0]) + (channel >= a.from[1])];
+}
+
+/* w: with the scales of inputs */
 template <int KERNEL> struct Window {
     float row[KERNEL][VEC], w[KERNEL][VEC], bias[VEC];
 
@@ -37,7 +44,8 @@ template <int KERNEL> struct Window {
         for (int i = 0; i < VEC; i++) {
             bias[i] = a.bias ? __bfloat162float(a.bias[channel + i]) : 0;
             for (int j = 0; j < KERNEL; j++)
-                w[j][i] = __bfloat162float(a.w[(int64_t)(channel + i) * KERNEL + j]);
+                w[j][i] = scale_of(a, channel + i) *
+                          __bfloat162float(a.w[(int64_t)(channel + i) * KERNEL + j]);
         }
         for (int j = 1; j < KERNEL; j++)
             load_row<KERNEL>(a, piece, row0 - KERNEL + j, channel, row[j]);
@@ -173,7 +181,8 @@ static __global__ void __launch_bounds__(THREADS) conv_back_kernel(const __grid_
             strip_back<KERNEL>(a, piece, a.first[piece] + strip * STRIP, channel, dw);
     for (int i = 0; i < VEC; i++)
         for (int j = 0; j <= KERNEL; j++)
-            a.partial[((int64_t)blockIdx.x * a.channels + channel + i) * (TAPS + 1) + j] = (double)dw[j][i];
+            a.partial[((int64_t)blockIdx.x * a.channels + channel + i) * (TAPS + 1) + j] =
+                (double)dw[j][i] * (j < KERNEL ? scale_of(a, channel + i) : 1);
 }
 
 /* dw and db += the blocks' parts, in order; a thread a channel. */
@@ -196,6 +205,9 @@ static ConvArgs conv_args(const BurstConv *c, const BurstPieces *p)
 {
     ConvArgs a = {};
     a.channels = c->channels, a.silu = c->silu != 0, a.pieces = p->count;
+    a.from[0] = c->from[0], a.from[1] = c->from[1];
+    for (int i = 0; i < 3; i++)
+        a.scale[i] = c->scale[0] > 0 ? (float)c->scale[i] : 1;
     for (int i = 0; i <= p->count; i++)
         a.first[i] = (int)p->first[i];
     return a;

@@ -9,7 +9,7 @@ enum { THREADS = 256, WARPS = THREADS / WARP, BLOCKS = BURST_GPU_NORM_BLOCKS, SP
 static constexpr size_t MOST_SHARED = BURST_GPU_GATED_NORM_ELEMENTS * sizeof(float);
 
 typedef struct NormArgs {
-    BurstGatedNorm m;
+    BurstGatedNorm m; /* scale as a number */
     int64_t n;
     const BurstBf16 *x, *z, *w, *dy;
     BurstBf16 *y, *dx, *dz;
@@ -22,11 +22,13 @@ static __device__ __forceinline__ const BurstBf16 *weight_of(const NormArgs &a, 
     return a.m.shared ? a.w : a.w + group % a.m.groups * a.m.width;
 }
 
-/* x and the gate's value at eight columns; x with the gate where it comes before the norm. */
+/* x and what the gate is of at eight columns; x with the gate where it comes before the norm. */
 static __device__ __forceinline__ void load_input(const NormArgs &a, int64_t at, float x[VEC], float z[VEC])
 {
     load(a.x + at, x);
     load(a.z + at, z);
+    for (int j = 0; j < VEC; j++)
+        z[j] *= (float)a.m.scale;
     for (int j = 0; j < VEC && a.m.before; j++)
         x[j] *= gate_value(a.m.gate, z[j]);
 }
@@ -84,7 +86,7 @@ static __device__ void group_back(const NormArgs &a, int64_t group, float *sums)
             const float d_gate = a.m.before ? d_input * plain[j] : g * x[j] * r;
             sums[i + j] += dy[j] * x[j] * r * (a.m.before ? 1 : value);
             x[j] = a.m.before ? d_input * value : d_input;
-            z[j] = d_gate * gate_slope(a.m.gate, z[j]);
+            z[j] = d_gate * gate_slope(a.m.gate, z[j]) * (float)a.m.scale;
         }
         store(a.dx + first + i, x);
         store(a.dz + first + i, z);
@@ -124,10 +126,17 @@ static __global__ void __launch_bounds__(THREADS)
     dw[i] += (float)sum;
 }
 
+static BurstGatedNorm with_scale(const BurstGatedNorm *m)
+{
+    BurstGatedNorm scaled = *m;
+    scaled.scale = burst_scale_or_one(m->scale);
+    return scaled;
+}
+
 int burst_op_gated_norm(BurstGpu *g, int64_t n, const BurstGatedNorm *m, const BurstBf16 *x,
                         const BurstBf16 *z, const BurstBf16 *w, BurstBf16 *y, float *rstd)
 {
-    const NormArgs a = {*m, n, x, z, w, NULL, y, NULL, NULL, rstd, NULL};
+    const NormArgs a = {with_scale(m), n, x, z, w, NULL, y, NULL, NULL, rstd, NULL};
     BURST_TRY(gpu_aligned(g, "gated_norm", m->width, address(x) | address(z) | address(w) | address(y)));
     if (n == 0)
         return BURST_OK;
@@ -139,7 +148,7 @@ int burst_op_gated_norm_back(BurstGpu *g, int64_t n, const BurstGatedNorm *m, co
                              const BurstBf16 *z, const BurstBf16 *w, const float *rstd, const BurstBf16 *dy,
                              BurstBf16 *dx, BurstBf16 *dz, float *dw, void *scratch)
 {
-    const NormArgs a = {*m, n, x, z, w, dy, NULL, dx, dz, (float *)rstd, (double *)scratch};
+    const NormArgs a = {with_scale(m), n, x, z, w, dy, NULL, dx, dz, (float *)rstd, (double *)scratch};
     const int elements = m->shared ? m->width : m->groups * m->width;
     const size_t shared = (size_t)(m->shared ? WARPS * elements : elements) * sizeof(float);
     BURST_TRY(gpu_aligned(g, "gated_norm_back", m->width,

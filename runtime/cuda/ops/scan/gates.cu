@@ -8,7 +8,7 @@ typedef struct GateArgs {
     int64_t n;
     int heads;
     bool read;
-    float beta_most, least, most;
+    float beta_most, least, most, scale;
     const BurstBf16 *raw, *a_log, *dt_bias;
     float *beta, *decay;
     const float *d_beta, *d_decay;
@@ -27,7 +27,7 @@ static __device__ Gate gate_at(const GateArgs &a, int64_t row, int head)
     Gate g;
     g.beta = row * (a.read ? 2 * a.heads : a.heads) + head;
     g.alpha = g.beta + (a.read ? a.heads : 0);
-    g.x = __bfloat162float(a.raw[g.alpha]) + __bfloat162float(a.dt_bias[head]);
+    g.x = a.scale * __bfloat162float(a.raw[g.alpha]) + __bfloat162float(a.dt_bias[head]);
     g.step = g.x > 20 ? g.x : log1pf(expf(g.x));
     g.bounded = a.read ? g.step : fminf(fmaxf(g.step, a.least), a.most);
     return g;
@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(THREADS) gates_back_kernel(const __grid
         sum_bias += d_x;
         if (a.read)
             a.d_raw[g.beta] = __float2bfloat16(d_beta * a.beta_most * b * (1 - b));
-        a.d_raw[g.alpha] = __float2bfloat16(d_x);
+        a.d_raw[g.alpha] = __float2bfloat16(a.scale * d_x);
     }
     sum_log = block_sum(sum_log), sum_bias = block_sum(sum_bias);
     if (threadIdx.x == 0) {
@@ -95,6 +95,7 @@ static GateArgs gate_args(int64_t n, const BurstScan *s, const BurstBf16 *raw, c
     GateArgs a = {};
     a.n = n, a.heads = s->heads, a.read = s->read != 0, a.beta_most = (float)s->beta_most;
     a.least = (float)s->step_least, a.most = (float)s->step_most;
+    a.scale = (float)burst_scale_or_one(s->step_scale);
     a.raw = raw, a.a_log = a_log, a.dt_bias = dt_bias;
     return a;
 }

@@ -22,12 +22,17 @@ static void rows_before(const BurstConv *c, const int32_t *place, const float *x
         row[j] = row_before(c, place, x, halo, first, t, c->kernel - 1 - j);
 }
 
+static float weight(const BurstConv *c, const float *w, int channel, int j)
+{
+    return w[channel * c->kernel + j] * (float)burst_conv_scale(c, channel);
+}
+
 static float sum_at(const BurstConv *c, const float *const *row, const float *w, const float *bias, int i)
 {
     float sum = bias ? bias[i] : 0;
     for (int j = 0; j < c->kernel; j++)
         if (row[j])
-            sum += w[i * c->kernel + j] * row[j][i];
+            sum += weight(c, w, i, j) * row[j][i];
     return sum;
 }
 
@@ -63,7 +68,7 @@ static float slope(const BurstConv *c, float sum, float dy)
 static void add_row(const BurstConv *c, int j, const float *w, const float *d_sum, float *dx)
 {
     for (int i = 0; dx && i < c->channels; i++)
-        dx[i] += w[i * c->kernel + j] * d_sum[i];
+        dx[i] += weight(c, w, i, j) * d_sum[i];
 }
 
 /* One channel's sums over tokens are doubles. */
@@ -83,7 +88,7 @@ static void weights_back(const BurstConv *c, const BurstPieces *p, const int32_t
             sum[BURST_MOST_KERNEL] += d;
         }
     for (int j = 0; j < c->kernel; j++)
-        dw[channel * c->kernel + j] += (float)sum[j];
+        dw[channel * c->kernel + j] += (float)(sum[j] * burst_conv_scale(c, channel));
     if (db)
         db[channel] += (float)sum[BURST_MOST_KERNEL];
 }

@@ -6,22 +6,22 @@
 
 #include <math.h>
 
-static inline double gate_value(int gate, float z)
+static inline double gate_value(int gate, double z)
 {
-    const double s = 1 / (1 + exp(-(double)z));
+    const double s = 1 / (1 + exp(-z));
     switch (gate) {
     case BURST_GATE_SIGMOID: return s;
-    case BURST_GATE_SILU: return s * (double)z;
-    default: return (double)z;
+    case BURST_GATE_SILU: return s * z;
+    default: return z;
     }
 }
 
-static inline double gate_slope(int gate, float z)
+static inline double gate_slope(int gate, double z)
 {
-    const double s = 1 / (1 + exp(-(double)z));
+    const double s = 1 / (1 + exp(-z));
     switch (gate) {
     case BURST_GATE_SIGMOID: return s * (1 - s);
-    case BURST_GATE_SILU: return s * (1 + (double)z * (1 - s));
+    case BURST_GATE_SILU: return s * (1 + z * (1 - s));
     default: return 1;
     }
 }

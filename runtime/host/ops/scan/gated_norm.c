@@ -8,10 +8,21 @@ static const float *weight_of(const BurstGatedNorm *m, const float *w, int64_t g
     return m->shared ? w : w + group % m->groups * m->width;
 }
 
+static double gate(const BurstGatedNorm *m, float z)
+{
+    return gate_value(m->gate, burst_scale_or_one(m->scale) * (double)z);
+}
+
+static double slope(const BurstGatedNorm *m, float z)
+{
+    const double scale = burst_scale_or_one(m->scale);
+    return gate_slope(m->gate, scale * (double)z) * scale;
+}
+
 /* What the norm is of. */
 static double input(const BurstGatedNorm *m, float x, float z)
 {
-    return m->before ? (double)x * gate_value(m->gate, z) : (double)x;
+    return m->before ? (double)x * gate(m, z) : (double)x;
 }
 
 int burst_op_gated_norm(BurstExec *e, int64_t n, const BurstGatedNorm *m, const BurstAct *x,
@@ -26,7 +37,7 @@ int burst_op_gated_norm(BurstExec *e, int64_t n, const BurstGatedNorm *m, const 
         rstd[i] = (float)(1 / sqrt(square / m->width + m->eps));
         for (int j = 0; j < m->width; j++)
             y[j] = (float)(input(m, x[j], z[j]) * (double)rstd[i] * (double)by[j] *
-                           (m->before ? 1 : gate_value(m->gate, z[j])));
+                           (m->before ? 1 : gate(m, z[j])));
     }
     return BURST_OK;
 }
@@ -38,16 +49,14 @@ static void group_back(const BurstGatedNorm *m, const float *x, const float *z, 
 {
     double along = 0;
     for (int j = 0; j < m->width; j++)
-        along += (double)dy[j] * (double)w[j] * (m->before ? 1 : gate_value(m->gate, z[j])) *
-                 input(m, x[j], z[j]);
+        along += (double)dy[j] * (double)w[j] * (m->before ? 1 : gate(m, z[j])) * input(m, x[j], z[j]);
     along *= r * r / m->width;
     for (int j = 0; j < m->width; j++) {
-        const double value = gate_value(m->gate, z[j]), in = input(m, x[j], z[j]),
-                     g = (double)dy[j] * (double)w[j];
+        const double value = gate(m, z[j]), in = input(m, x[j], z[j]), g = (double)dy[j] * (double)w[j];
         const double d_in = r * ((m->before ? g : g * value) - in * along);
         const double of_gate = m->before ? d_in * (double)x[j] : g * in * r;
         dx[j] = (float)(m->before ? d_in * value : d_in);
-        dz[j] = (float)(of_gate * gate_slope(m->gate, z[j]));
+        dz[j] = (float)(of_gate * slope(m, z[j]));
     }
 }
 
@@ -58,8 +67,7 @@ static void weight_back(const BurstGatedNorm *m, int64_t n, int64_t at, const fl
     double sum = 0;
     for (int64_t i = m->shared ? 0 : at / m->width; i < n * m->groups; i += m->shared ? 1 : m->groups) {
         const int64_t j = i * m->width + at % m->width;
-        sum += (double)dy[j] * input(m, x[j], z[j]) * (double)rstd[i] *
-               (m->before ? 1 : gate_value(m->gate, z[j]));
+        sum += (double)dy[j] * input(m, x[j], z[j]) * (double)rstd[i] * (m->before ? 1 : gate(m, z[j]));
     }
     dw[at] += (float)sum;
 }

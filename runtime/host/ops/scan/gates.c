@@ -18,10 +18,11 @@ int burst_op_scan_gates(BurstExec *e, int64_t n, const BurstScan *s, const Burst
                         const BurstAct *a_log, const BurstAct *dt_bias, float *beta, float *decay)
 {
     const int width = s->read ? 2 * s->heads : s->heads;
+    const double scale = burst_scale_or_one(s->step_scale);
     (void)e;
     for (int64_t i = 0; i < n * s->heads; i++) {
         const int64_t head = i % s->heads, at = i / s->heads * width + head;
-        const double to_step = (double)raw[at + width - s->heads] + (double)dt_bias[head];
+        const double to_step = scale * (double)raw[at + width - s->heads] + (double)dt_bias[head];
         const double step = s->read ? softplus(to_step) : bounded(s, softplus(to_step));
         beta[i] = (float)(s->read ? s->beta_most * sigmoid((double)raw[at]) : step);
         decay[i] = (float)(-exp((double)a_log[head]) * step);
@@ -35,13 +36,14 @@ int burst_op_scan_gates_back(BurstExec *e, int64_t n, const BurstScan *s, const 
                              void *scratch)
 {
     const int width = s->read ? 2 * s->heads : s->heads;
+    const double scale = burst_scale_or_one(s->step_scale);
     (void)e, (void)scratch;
     for (int head = 0; head < s->heads; head++) {
         const double rate = -exp((double)a_log[head]);
         double sum_rate = 0, sum_bias = 0;
         for (int64_t i = 0; i < n; i++) {
             const int64_t at = i * width + head, alpha = at + width - s->heads, to = i * s->heads + head;
-            const double x = (double)raw[alpha] + (double)dt_bias[head], step = softplus(x);
+            const double x = scale * (double)raw[alpha] + (double)dt_bias[head], step = softplus(x);
             const bool free = s->read || (step > s->step_least && step < s->step_most);
             const double d_step = (double)d_decay[to] * rate + (s->read ? 0 : (double)d_beta[to]);
             const double d_x = free ? d_step * sigmoid(x) : 0, b = sigmoid((double)raw[at]);
@@ -49,7 +51,7 @@ int burst_op_scan_gates_back(BurstExec *e, int64_t n, const BurstScan *s, const 
             sum_bias += d_x;
             if (s->read)
                 d_raw[at] = (float)((double)d_beta[to] * s->beta_most * b * (1 - b));
-            d_raw[alpha] = (float)d_x;
+            d_raw[alpha] = (float)(scale * d_x);
         }
         d_a_log[head] += (float)sum_rate;
         d_dt_bias[head] += (float)sum_bias;
