@@ -114,8 +114,8 @@ static Work experts_work(const Step *s, const Op *o)
     const bool up = o->kind == OP_EXPERTS_UP || o->kind == OP_EXPERTS_UP_DW || o->kind == OP_EXPERTS_UP_DX,
                device = s->program->target->device_memory;
     const BurstExperts *m = &s->program->model.experts;
-    const double width = (double)m->width / s->shape.tensor,
-                 row = 2.0 * (up ? 2 : 1) * width * s->program->model.hidden;
+    const double width = (double)(up ? burst_experts_columns(m) : m->width) / s->shape.tensor,
+                 row = 2.0 * width * s->program->model.hidden;
     return (Work){.experts = m->top * row,
                   .tiles = device ? m->experts * row * BURST_GPU_EXPERTS_TILE / 2 : 0};
 }

@@ -79,8 +79,8 @@ enum { BURST_MOST_EXPERTS = 1024 };
 typedef struct BurstExperts {
     int experts;    /* 0: the layer has none: a dense feed-forward */
     int top;        /* that a token chooses */
-    int width;      /* columns of an expert's gate and up */
-    int activation; /* BURST_ACTIVATION_..., with a gate */
+    int width;      /* columns of an expert's gate, and of its up */
+    int activation; /* BURST_ACTIVATION_..., of the shared expert too */
     int score;      /* BURST_SCORE_... */
     int normalize;
     double eps, scale;
@@ -102,6 +102,12 @@ typedef struct BurstExperts {
     double balance;
     int everywhere; /* alpha, offset and limit are of the shared expert and of layers without experts too */
 } BurstExperts;
+static inline int burst_activation_gates(int activation) { return activation <= BURST_ACTIVATION_GEGLU_TANH; }
+/* Columns of an expert's first product: its gate and up, or its up alone. */
+static inline int burst_experts_columns(const BurstExperts *m)
+{
+    return (burst_activation_gates(m->activation) ? 2 : 1) * m->width;
+}
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \
     X(norm, "norm", "rmsnorm", "layernorm", 0, 0, 0, 0) \

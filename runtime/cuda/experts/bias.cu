@@ -93,7 +93,7 @@ int burst_op_experts_bias(BurstGpu *g, int64_t n, const BurstExperts *m, const B
     if (n == 0)
         return BURST_OK;
     experts_bias_kernel<<<(unsigned)((rows + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(rows, m->experts,
-                                                                                            2 * m->width, x,
+                                                                                            burst_experts_columns(m), x,
                                                                                             first, b,
                                                                                             gate_up);
     return gpu_launched(g, "experts_bias");
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(THREADS)
 int burst_op_experts_bias_back(BurstGpu *g, int64_t n, const BurstExperts *m, const BurstBf16 *d_gate_up,
                                const int32_t *first, float *db)
 {
-    const int wide = 2 * m->width;
+    const int wide = burst_experts_columns(m);
     BURST_TRY(gpu_aligned(g, "experts_bias_back", m->width, address(d_gate_up)));
     if (n == 0)
         return BURST_OK;

@@ -243,7 +243,7 @@ int burst_op_experts_up(BurstExec *e, int64_t n, const BurstExperts *m, int hidd
                         const int32_t *row, const int32_t *first, const BurstAct *w, BurstAct *gate_up,
                         void *scratch)
 {
-    const int64_t wide = 2 * m->width;
+    const int64_t wide = burst_experts_columns(m);
     (void)n;
     for (Tile t = {0}; next_tile(m, first, &t);)
         BURST_TRY(burst_op_linear(e, t.end - t.at, hidden, (int)wide, 1,
@@ -256,7 +256,7 @@ int burst_op_experts_up_dw(BurstExec *e, int64_t n, const BurstExperts *m, int h
                            const BurstAct *d_gate_up, const BurstAct *x, const int32_t *row,
                            const int32_t *first, float *dw, void *scratch)
 {
-    const int64_t wide = 2 * m->width;
+    const int64_t wide = burst_experts_columns(m);
     (void)n;
     for (Tile t = {0}; next_tile(m, first, &t);)
         BURST_TRY(burst_op_linear_dw(e, t.end - t.at, hidden, (int)wide, 1, d_gate_up + t.at * wide,
@@ -267,7 +267,7 @@ int burst_op_experts_up_dw(BurstExec *e, int64_t n, const BurstExperts *m, int h
 int burst_op_experts_up_dx(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
                            const BurstAct *d_gate_up, const int32_t *first, const BurstAct *w, BurstAct *rows)
 {
-    const int64_t wide = 2 * m->width;
+    const int64_t wide = burst_experts_columns(m);
     (void)n;
     for (Tile t = {0}; next_tile(m, first, &t);)
         BURST_TRY(burst_op_linear_dx(e, t.end - t.at, hidden, (int)wide, 1, d_gate_up + t.at * wide,
@@ -278,7 +278,7 @@ int burst_op_experts_up_dx(BurstExec *e, int64_t n, const BurstExperts *m, int h
 int burst_op_experts_bias(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *x,
                           const int32_t *first, const BurstAct *b, BurstAct *gate_up)
 {
-    const int wide = 2 * m->width;
+    const int wide = burst_experts_columns(m);
     (void)n;
     for (int i = 0; i < m->experts; i++) {
         const int64_t at = first[i] * (int64_t)wide;
@@ -291,7 +291,7 @@ int burst_op_experts_bias(BurstExec *e, int64_t n, const BurstExperts *m, const 
 int burst_op_experts_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *d_gate_up,
                                const int32_t *first, float *db)
 {
-    const int wide = 2 * m->width;
+    const int wide = burst_experts_columns(m);
     (void)n;
     for (int i = 0; i < m->experts; i++)
         BURST_TRY(burst_op_bias_back(e, first[i + 1] - first[i], wide, d_gate_up + first[i] * (int64_t)wide,
