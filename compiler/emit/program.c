@@ -361,11 +361,11 @@ static void emit_experts(Emit *e, const BurstExperts *m)
                 "#define PLAN_EXPERTS_OF_LAYER(width) {PLAN_EXPERTS, PLAN_TOP, width, %s, %s, %d, %s, %s, ",
                 activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
                 real_text(e, m->scale));
-    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s, %s, %s%s}\n", m->shared,
+    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s, %s, %s, %d}\n", m->shared,
                 m->shared_gate, m->correction, m->groups, m->top_groups, m->group_score, m->router_bias,
                 m->bias, real_text(e, m->least), real_text(e, m->alpha), real_text(e, m->offset),
                 real_text(e, m->limit), real_text(e, m->rate), real_text(e, m->balance),
-                m->everywhere ? ", 1" : "");
+                m->everywhere);
     text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH);\n");
 }
 
