@@ -6,9 +6,7 @@
 static void take_expert_ffn(Checker *c, const Ast *s, const Field *f, void *to)
 {
     BurstExperts *m = to;
-    if (take_ffn(c, s, f, &m->activation, &m->width) && m->activation > BURST_ACTIVATION_GEGLU_TANH)
-        diag_error(c->diags, s->span,
-                   "experts require an activation with a gate: swiglu, geglu or geglu_tanh");
+    take_ffn(c, s, f, &m->activation, &m->width);
 }
 
 static void take_score(Checker *c, const Ast *s, const Field *f, void *to)
@@ -96,6 +94,7 @@ static void check_groups(Checker *c, const Ast *s, const BurstExperts *m)
 static void check_needs(Checker *c, const Ast *s, const BurstExperts *m)
 {
     const bool swiglu = m->activation == BURST_ACTIVATION_SWIGLU,
+               gates = burst_activation_gates(m->activation),
                plain = m->alpha >= 1 && m->alpha <= 1 && m->limit <= 0 && m->offset >= 0 && m->offset <= 0;
     const struct {
         bool wrong;
@@ -104,7 +103,10 @@ static void check_needs(Checker *c, const Ast *s, const BurstExperts *m)
         {m->eps > 0 && !m->normalize, "'eps' requires 'normalize yes': it is added to the sum of the scores"},
         {m->least > 0 && !m->normalize, "'least' requires 'normalize yes': it bounds the sum of the scores"},
         {m->group_score && !m->groups, "'group_score' requires 'groups'"},
-        {m->shared && !swiglu, "'shared' requires 'ffn swiglu': the shared expert is computed with it"},
+        {m->shared && !swiglu && gates, "'shared' requires 'ffn swiglu', or an activation without a gate: "
+                                        "the shared expert is computed with "
+                                        "it"},
+        {m->bias && !gates, "'bias' requires an activation with a gate: swiglu, geglu or geglu_tanh"},
         {m->shared && !plain && !m->everywhere,
          "'shared' with 'alpha', 'offset' or 'limit' requires 'everywhere yes': the shared expert and layers "
          "without experts have them too"},

@@ -372,11 +372,17 @@ static bool is_dense_first(const Model *m)
     return first;
 }
 
+static const char *const activations[] = {
+#define X(id, name) name,
+    BURST_ACTIVATION_ROWS(X)
+#undef X
+};
+
 static void check_family_experts(Checker *c, const ModelFields *f, const Family *family)
 {
     const BurstExperts *m = &f->m.experts;
     if (family->dense && f->m.layer.experts == BURST_EXPERTS_SOME) {
-        if (family->dense != DENSE_LISTED && !is_dense_first(&f->m))
+        if (family->dense != DENSE_LISTED && family->dense != DENSE_SINGLE && !is_dense_first(&f->m))
             diag_error(c->diags, f->family,
                        "the family %s has 'ffn' in its first layers, 'moe' in all others", family->type);
     } else if (family->dense) {
@@ -389,8 +395,9 @@ static void check_family_experts(Checker *c, const ModelFields *f, const Family 
                    family->type);
     if (!family->moe || !m->experts)
         return;
-    if (m->activation != BURST_ACTIVATION_SWIGLU)
-        diag_error(c->diags, f->family, "the family %s needs experts with 'ffn swiglu'", family->type);
+    if (m->activation != family->moe->is.activation)
+        diag_error(c->diags, f->family, "the family %s needs experts with 'ffn %s'", family->type,
+                   activations[family->moe->is.activation]);
     if (!family->moe->normalize && m->normalize != family->moe->absent_normalize)
         diag_error(c->diags, f->family, "the family %s needs 'normalize %s'", family->type,
                    m->normalize ? "no" : "yes");
@@ -914,6 +921,8 @@ static void finish_kinds(Checker *c, ModelFields *f)
     bool *bare = NEW_ARRAY(c->arena, bool, m->layers + 1);
     int *kind = NEW_ARRAY(c->arena, int, m->layers + 1);
     mark_layers(c, f, &f->no_mixer, bare);
+    if (!f->ffn.src && !burst_activation_gates(m->experts.activation))
+        m->layer.activation = m->experts.activation;
     m->layer.single = f->no_mixer.given || f->no_network.given;
     if (m->layer.single)
         check_single(c, f, scans, bare, network);

@@ -327,10 +327,25 @@ static const char *scan_gate_text(const Printer *p, const Op *o, int none)
     return constant_or_one(p, BURST_SCALE_SCAN_GATE);
 }
 
+/* Of the shared expert; else of the dense network. */
+static bool is_shared(const Printer *p, const Op *o)
+{
+    const Dim d = value_of(p, o, 0)->dim[1];
+    return d == DIM_SHARED_PAIR || d == DIM_SHARED_FFN;
+}
+
+static int activation_of(const Printer *p, const Op *o)
+{
+    const Model *m = &p->step->program->model;
+    return is_shared(p, o) ? m->experts.activation : m->layer.activation;
+}
+
 /* SwiGLU has a name of its own where its gate is scaled. */
 static const char *activation_text(const Printer *p, const Op *o, int none)
 {
-    (void)o, (void)none;
+    (void)none;
+    if (is_shared(p, o))
+        return "plan_experts.activation";
     return p->step->program->model.layer.activation ? "PLAN_ACTIVATION" : "BURST_ACTIVATION_SWIGLU";
 }
 
@@ -479,7 +494,7 @@ static int form_of(const Printer *p, const Op *o)
                       o->kind == OP_ROTATE_BACK;
     const UnitTensor *t = op_in_loop(p->step, o, LOOP_HEADS) ? op_tensor(p->step, o, p->block) : NULL;
     int form = 0;
-    if ((norm && l->norm) || (activation && (l->activation || m->scale[BURST_SCALE_FFN_GATE] > 0)) ||
+    if ((norm && l->norm) || (activation && (activation_of(p, o) || m->scale[BURST_SCALE_FFN_GATE] > 0)) ||
         (bias && o->tensors > 1) || (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) ||
         is_gate_of(p, o, DIM_SCAN_COLUMNS) || gathers_words(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))

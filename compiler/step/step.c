@@ -343,6 +343,8 @@ Dim dim_of(const Model *m, Dim d)
     const bool same = m->value_dim == m->head_dim;
     if (d == DIM_VALUE && same)
         return DIM_KEY;
+    if (!burst_activation_gates(m->experts.activation) && (d == DIM_TOP_PAIR || d == DIM_SHARED_PAIR))
+        return d == DIM_TOP_PAIR ? DIM_TOP_WIDTH : DIM_SHARED_FFN;
     return d == DIM_OUTPUT && same ? DIM_QUERY : d;
 }
 

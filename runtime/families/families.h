@@ -139,14 +139,15 @@ typedef struct IndexFields {
 /* Fields that say how many of the first layers have a dense network in place of experts:
  * first_k_dense_replace; mlp_layer_types, a list; moe_layer_start_index, with an end and an interval;
  * num_local_experts, which is 0 where all are dense. Or any layers: mlp_only_layers, a list, and all but each
- * decoder_sparse_step-th. */
+ * decoder_sparse_step-th; of layers with one part those that the list of types says (Family.network). */
 typedef enum DenseLayers {
     DENSE_NONE,
     DENSE_FIRST,
     DENSE_TYPES,
     DENSE_START,
     DENSE_ZERO,
-    DENSE_LISTED
+    DENSE_LISTED,
+    DENSE_SINGLE
 } DenseLayers;
 /* Another name that transformers takes for a field. */
 typedef struct Alias {
@@ -205,8 +206,9 @@ typedef struct Family {
     const ExpertFields *moe; /* of parts.layer.experts */
     const ScanFields *scan; /* of parts.layer.scan */
     const IndexFields *index; /* of parts.layer.indexer, which some layers may have */
-    /* of parts.layer.single: the type of layers with a network alone. Others have a mixer alone */
-    const char *network;
+    /* of parts.layer.single: the type of layers with a dense network alone, and with experts alone (NULL:
+     * none have them). Others have a mixer alone */
+    const char *network, *sparse;
     /* the list of layers' types, which also says how many there are, or a string with a letter for each;
      * NULL: layer_types and num_hidden_layers */
     const char *types_field, *pattern_field;

@@ -148,6 +148,7 @@ static const struct Neutral {
     {"mamba_proj_bias", "[false, null]", "falcon_h1"},
     {"projectors_bias", "[false, null]", "falcon_h1"},
     {"mamba_hidden_act", "[\"silu\"]", "nemotron_h"},
+    {"moe_latent_size", "[null]", "nemotron_h"},
     {"use_conv_bias", "[true]", "nemotron_h"},
     {"attn_output_gate", "[true]", "qwen3_5_text"},
     {"attn_output_gate", "[true]", "qwen3_5_moe_text"},

@@ -174,7 +174,7 @@ static bool has_sizes(const HfModel *m)
     return m->layers > 0 && m->layers <= LAYERS_MOST && m->hidden > 0 && m->heads > 0 && m->kv_heads > 0 &&
            m->head_dim > 0 && m->vocab > 0 &&
            (!m->parts.layer.experts || (m->experts > 0 && m->top > 0 && m->expert_width > 0)) &&
-           (m->parts.layer.experts == BURST_EXPERTS_ALL || m->ffn > 0);
+           ((m->parts.layer.experts && m->dense == 0) || m->ffn > 0);
 }
 
 /* Every layer's, in a sequence of `length` tokens: a window of both directions is no mask that a model can

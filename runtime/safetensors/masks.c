@@ -119,7 +119,8 @@ static int odd_type(const json_t *types, const Family *f, bool windows)
 {
     for (size_t i = 0; i < json_array_size(types); i++) {
         const json_t *type = json_array_get(types, i);
-        const bool network = f->network && is_type(type, f->network);
+        const bool network = (f->network && is_type(type, f->network)) ||
+                             (f->sparse && is_type(type, f->sparse));
         const bool index = f->index && is_type(type, f->index->type);
         if (!is_full(type) && !is_scan(type, f) && !network && !index &&
             !(windows && is_type(type, "sliding_attention")))

@@ -182,6 +182,8 @@ HfModel model_of(const BurstPlan *p)
     const int64_t dense = note_dense(p, m.dense_at);
     if (m.family && m.family->dense == DENSE_LISTED)
         m.dense = dense;
+    if (m.family && m.family->dense == DENSE_SINGLE)
+        m.dense = plan_single(p);
     m.family = m.family ? m.family : &families[0];
     if (m.family->moe && m.family->moe->shared_counts && m.expert_width > 0)
         m.shared_ffn /= m.expert_width;
@@ -671,6 +673,16 @@ static bool same_dense(const HfModel *a, const HfModel *b)
            (a->family->dense != DENSE_LISTED || memcmp(a->dense_at, b->dense_at, sizeof a->dense_at) == 0);
 }
 
+/* Experts where the list of types says so; scans_check compares the plan's. */
+static void read_single(Misfits *m, const json_t *config, HfModel *there)
+{
+    there->layers = json_integer_value(json_object_get(config, "num_hidden_layers"));
+    there->dense = config_single(there->family, config, there->dense_at);
+    there->parts.layer.experts = there->dense < there->layers ? BURST_EXPERTS_SOME : BURST_EXPERTS_NO;
+    if (there->parts.layer.experts && there->parts.layer.mlp_bias)
+        misfit(m, "mlp_bias is true; in a %s with experts only false is computed", there->family->type);
+}
+
 static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
     const Family *f = there->family;
@@ -678,6 +690,10 @@ static void read_dense(Misfits *m, const json_t *config, const HfModel *plan, Hf
     char text[VALUE_TEXT];
     if (!f->dense || layers < 1)
         return;
+    if (f->dense == DENSE_SINGLE) {
+        read_single(m, config, there);
+        return;
+    }
     const bool listed = f->dense == DENSE_LISTED;
     there->dense = listed ? dense_listed(config, layers, there->dense_at) : dense_of(config, f, layers);
     if (!listed)
@@ -714,6 +730,8 @@ static bool write_listed(json_t *config, const HfModel *m)
 static bool write_dense(json_t *config, const HfModel *m)
 {
     const Family *f = m->family;
+    if (f->dense == DENSE_SINGLE) /* the list of types says it */
+        return true;
     if (f->dense == DENSE_ZERO)
         return m->dense < m->layers ||
                json_object_set_new(config, dense_fields[f->dense], json_integer(0)) == 0;
@@ -844,7 +862,7 @@ bool model_has_field(const Family *f, const char *name)
             (f->layer_ropes == ROPES_LISTED && strncmp(name, "no_rope_layer", 13) == 0);
     /* transformers does not read the usual field then */
     found = found || (f->activation_field && strcmp(name, "hidden_act") == 0);
-    found = found || (f->dense && strcmp(name, dense_fields[f->dense]) == 0) ||
+    found = found || (f->dense && f->dense != DENSE_SINGLE && strcmp(name, dense_fields[f->dense]) == 0) ||
             (f->dense == DENSE_START && strcmp(name, "moe_layer_end_index") == 0) ||
             (f->dense == DENSE_LISTED && strcmp(name, "decoder_sparse_step") == 0) ||
             (f->moe && f->moe->method && strcmp(name, "topk_method") == 0) ||

@@ -232,6 +232,11 @@ void scans_text(FILE *out, const HfModel *m, const json_t *config); /* as a mode
 bool plan_has_scan(const BurstPlan *p, int layer);
 bool plan_attends(const BurstPlan *p, int layer); /* the layer has attention */
 bool plan_has_network(const BurstPlan *p, int layer); /* and a feed-forward network */
+bool plan_has_experts(const BurstPlan *p, int layer);
+/* Of layers with one part: how many have no experts; 0: none has a dense network either. dense_at: those with
+ * one. */
+int64_t config_single(const Family *f, const json_t *config, uint64_t dense_at[DENSE_WORDS]);
+int64_t plan_single(const BurstPlan *p);
 /* A config.json whose types of layers have another form, with layer_types and num_hidden_layers in its place;
  * takes it over. And back, as the family's folders have it. */
 json_t *layer_types_read(json_t *config);

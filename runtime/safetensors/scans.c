@@ -21,9 +21,11 @@ bool plan_has_scan(const BurstPlan *p, int layer) { return layer_has(p, layer, "
 
 bool plan_attends(const BurstPlan *p, int layer) { return layer_has(p, layer, "self_attn.o_proj.weight"); }
 
+bool plan_has_experts(const BurstPlan *p, int layer) { return layer_has(p, layer, "mlp.router.weight"); }
+
 bool plan_has_network(const BurstPlan *p, int layer)
 {
-    return layer_has(p, layer, "mlp.down_proj.weight") || layer_has(p, layer, "mlp.router.weight");
+    return layer_has(p, layer, "mlp.down_proj.weight") || plan_has_experts(p, layer);
 }
 
 int64_t plan_scan_kernel(const BurstPlan *p)
@@ -52,6 +54,15 @@ static bool has_scan(const Family *f, const json_t *config, int layer)
     return !x->interval || (each > 0 && (layer + 1) % each != 0);
 }
 
+/* Of layers with one part, how many have no experts; 0: none has a dense network, all of them: none has
+ * experts. */
+static int64_t single_dense(int64_t layers, int64_t sparse, int64_t dense)
+{
+    if (!sparse)
+        return layers;
+    return dense ? layers - sparse : 0;
+}
+
 static const char *layer_type(const json_t *config, int layer)
 {
     const char *type = json_string_value(
@@ -59,10 +70,42 @@ static const char *layer_type(const json_t *config, int layer)
     return type ? type : "";
 }
 
-/* A network alone. */
-static bool is_network(const Family *f, const json_t *config, int layer)
+/* A dense network alone, experts alone, either. */
+static bool is_dense(const Family *f, const json_t *config, int layer)
 {
     return f->network && strcmp(layer_type(config, layer), f->network) == 0;
+}
+
+static bool is_sparse(const Family *f, const json_t *config, int layer)
+{
+    return f->sparse && strcmp(layer_type(config, layer), f->sparse) == 0;
+}
+
+static bool is_network(const Family *f, const json_t *config, int layer)
+{
+    return is_dense(f, config, layer) || is_sparse(f, config, layer);
+}
+
+int64_t config_single(const Family *f, const json_t *config, uint64_t dense_at[DENSE_WORDS])
+{
+    const int64_t layers = (int64_t)json_array_size(json_object_get(config, "layer_types"));
+    int64_t sparse = 0, dense = 0;
+    for (int64_t l = 0; l < layers && l < DENSE_MOST; l++) {
+        sparse += is_sparse(f, config, (int)l);
+        dense += is_dense(f, config, (int)l);
+        dense_at[l / 64] |= (uint64_t)is_dense(f, config, (int)l) << l % 64;
+    }
+    return single_dense(layers, sparse, dense);
+}
+
+int64_t plan_single(const BurstPlan *p)
+{
+    int64_t sparse = 0, dense = 0;
+    for (int l = 0; l < p->layers; l++) {
+        sparse += plan_has_experts(p, l);
+        dense += layer_has(p, l, "mlp.down_proj.weight");
+    }
+    return single_dense(p->layers, sparse, dense);
 }
 
 bool config_has_scans(const Family *f, const json_t *config)
@@ -239,7 +282,13 @@ static void check_single(Misfits *m, const BurstPlan *p, const json_t *config, c
         misfit(m, "config.json has no %s, and no %s", f->types_field, f->pattern_field);
     for (size_t l = 0; l < json_array_size(types); l++) {
         const char *type = layer_type(config, (int)l);
-        if (p && (int)l < p->layers && is_network(f, config, (int)l) == !plan_has_network(p, (int)l)) {
+        const bool known = p && (int)l < p->layers;
+        if (known && is_sparse(f, config, (int)l) != plan_has_experts(p, (int)l)) {
+            misfit(m, "layer %zu is \"%s\" by %s, and has %s in the plan", l, type, f->types_field,
+                   is_sparse(f, config, (int)l) ? "no experts" : "experts");
+            return;
+        }
+        if (known && is_network(f, config, (int)l) == !plan_has_network(p, (int)l)) {
             misfit(m, "layer %zu is \"%s\" by %s, and has %s in the plan", l, type, f->types_field,
                    plan_has_network(p, (int)l) ? "a feed-forward network" : "a mixer");
             return;

@@ -153,29 +153,13 @@ static bool is_other_type(Misfits *m, const char *type)
     return false;
 }
 
-/* Of layers with one part: experts have no gate, which no plan has. */
-static bool has_bare_experts(Misfits *m, const json_t *config, const Family *f)
-{
-    size_t layer;
-    const json_t *type;
-    json_array_foreach(json_object_get(config, "layer_types"), layer, type)
-    {
-        if (!json_is_string(type) || strcmp(json_string_value(type), "moe") != 0)
-            continue;
-        misfit_alone(m, "model_type is \"%s\": layer %zu has experts without a gate; this is not computed",
-                     f->type, layer);
-        return true;
-    }
-    return false;
-}
-
 bool config_is_unsupported(Misfits *m, const json_t *config)
 {
     const json_t *type = json_object_get(config, "model_type");
     const Family *family = family_named(json_string_value(type));
     char named[VALUE_TEXT], known[MISFIT_TEXT];
     if (family)
-        return family->network && has_bare_experts(m, config, family);
+        return false;
     value_text(type, named);
     known_types(known, sizeof known);
     if (!given(type))

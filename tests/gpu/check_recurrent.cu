@@ -100,7 +100,8 @@ static void check_gate(Check *k, int gate, int n, int width)
 static void check_scaled(Check *k, int n, int width)
 {
     const size_t count = (size_t)n * width;
-    const Floats gate = random_bf16(count, 1, 1), up_ = random_bf16(count, 2, 1), dy = random_bf16(count, 3, 1);
+    const Floats gate = random_bf16(count, 1, 1), up_ = random_bf16(count, 2, 1),
+                 dy = random_bf16(count, 3, 1);
     Floats host(2 * count), rows(2 * count), y(count), d(2 * count), d_rows(2 * count);
     for (size_t i = 0; i < count; i++) {
         const size_t row = i / width * 2 * width + i % width;

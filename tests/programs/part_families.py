@@ -21,7 +21,7 @@ LATENT = dict(kv_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_
 DELTA = dict(linear_key_head_dim=64, linear_value_head_dim=64)
 MAMBA = dict(mamba_d_head=64, mamba_d_state=64)  # 8 heads: twice the hidden size
 MAMBA_FFN = {"GraniteMoeHybrid": dict(shared_intermediate_size=FFN), "FalconH1": dict(mamba_d_ssm=2 * HIDDEN)}
-NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3 qwen3_5 granite4_h lfm2 nemotron_h falcon_h1 olmo_hybrid"
+NAMES = "llama31 mistral qwen3 phi4 gemma2 gemma3 olmo3 smollm3 granite starcoder2 cohere2 glm4 nemotron phi2 pythia minicpm3 qwen3_5 granite4_h lfm2 nemotron_h nemotron_h_moe falcon_h1 olmo_hybrid"
 SPLIT = "olmo2 olmo3 minicpm3 deepseek_v2"  # what several GPUs run, each in its layouts for so many
 
 

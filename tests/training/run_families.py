@@ -82,6 +82,8 @@ DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_d
 MAMBA = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_state=12, mamba_expand=2, time_step_limit=(0.0, 8.0), position_embedding_type=None,
              layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"])
 NEMOTRON = dict(head_dim=16, mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=12, n_groups=2, time_step_limit=(0.0, 8.0))
+NANO = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=24, moe_shared_expert_intermediate_size=40, n_group=4, topk_group=2,
+            routed_scaling_factor=2.5)
 FALCON = dict(mamba_n_heads=8, mamba_d_head=16, mamba_d_ssm=128, mamba_d_state=12, time_step_limit=(0.0, 8.0), mamba_norm_before_gate=False,
               embedding_multiplier=5.5, lm_head_multiplier=0.3, mlp_multipliers=[0.8, 0.3], key_multiplier=0.7, attention_in_multiplier=1.3,
               attention_out_multiplier=0.6, ssm_multipliers=[0.35, 0.5, 1.7, 0.7, 0.4], ssm_in_multiplier=1.25, ssm_out_multiplier=0.4)
@@ -234,6 +236,9 @@ CASES = {  # name: class, its configuration
     "nemotron_h": ("NemotronH", dict(NEMOTRON, layers_block_type=["linear_attention", "mlp", "full_attention", "linear_attention"])),
     "nemotron_h_bias": ("NemotronH", dict(NEMOTRON, layers_block_type=["mlp", "full_attention", "linear_attention", "mlp"], n_groups=4, mlp_bias=True,
                                           conv_kernel=3, time_step_min=0.4)),
+    "nemotron_h_moe": ("NemotronH", dict(NEMOTRON, **NANO, layers_block_type=["linear_attention", "moe", "full_attention", "moe"])),
+    "nemotron_h_four": ("NemotronH", dict(NEMOTRON, **{**NANO, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0}, norm_topk_prob=False,
+                                          layers_block_type=["mlp", "full_attention", "linear_attention", "moe"])),
     "falcon_h1": ("FalconH1", FALCON),
     "falcon_h1_norm": ("FalconH1", dict(FALCON, mamba_rms_norm=True, mamba_n_groups=2, mamba_d_conv=3, mlp_bias=True, mamba_d_ssm=None, mamba_expand=2,
                                         tie_word_embeddings=True, head_dim=32, num_key_value_heads=1, time_step_limit=(0.3, 0.9))),
@@ -346,8 +351,12 @@ def split_single(name, gradient, config):
     name = name.replace("model.embeddings.", "model.embed_tokens.").replace("model.norm_f.", "model.norm.")
     layer = re.match(r"model\.layers\.(\d+)\.", name)
     kind = config.layers_block_type[int(layer[1])] if layer else ""
-    name = re.sub(r"(\d)\.norm\.", r"\1.post_attention_layernorm." if kind == "mlp" else r"\1.input_layernorm.", name)
-    name = name.replace(".mixer.", {"mlp": ".mlp.", "full_attention": ".self_attn."}.get(kind, ".linear_attn."))
+    network = kind in ("mlp", "moe")
+    name = re.sub(r"(\d)\.norm\.", r"\1.post_attention_layernorm." if network else r"\1.input_layernorm.", name)
+    name = name.replace(".mixer.", {"mlp": ".mlp.", "moe": ".mlp.", "full_attention": ".self_attn."}.get(kind, ".linear_attn."))
+    name = name.replace(".mlp.gate.", ".mlp.router.").replace(".mlp.shared_experts.", ".mlp.shared_expert.")
+    if ".mlp.experts." in name:  # all experts' in one tensor
+        return [(f"{name.replace('.experts.', f'.experts.{i}.')}.weight", g) for i, g in enumerate(gradient)]
     if "linear_attn.in_proj" not in name:
         return [(name, gradient)]
     inner = config.mamba_num_heads * config.mamba_head_dim
@@ -757,7 +766,7 @@ class Case:
             {**others, "layers_block_type": words, "hybrid_override_pattern": "MMMM"})]
         require(texts[0][0] == 0 and all(text == texts[0] for text in texts), f"{self.name}: {texts}")
         for letters, wanted in ((None, "config.json has no layers_block_type, and no hybrid_override_pattern"),
-                                ("M-*E", 'model_type is "nemotron_h": layer 3 has experts without a gate; this is not computed'),
+                                ("E-E-", "only a nemotron_h with layers of both linear_attention"),
                                 ("M-*x", 'layer_types has "x" for layer 3'), ("M-M-", "only a nemotron_h with layers of both linear_attention")):
             code, text = self.programs.imports(self.folder / "letters", json.dumps({**others, "hybrid_override_pattern": letters}))
             require(code == 1 and wanted in text, f"{self.name}: {letters}: {text}")

@@ -39,7 +39,12 @@ static bool experts(const Model *m) { return m->experts.experts > 0; }
 static bool dense(const Model *m) { return !experts(m) && network(m); }
 static bool gated(const Model *m) { return dense(m) && m->layer.activation <= BURST_ACTIVATION_GEGLU_TANH; }
 static bool ungated(const Model *m) { return dense(m) && !gated(m); }
+static bool gates_experts(const Model *m) { return burst_activation_gates(m->experts.activation); }
+static bool gated_experts(const Model *m) { return experts(m) && gates_experts(m); }
+static bool bare_experts(const Model *m) { return experts(m) && !gates_experts(m); }
 static bool shared(const Model *m) { return m->experts.shared > 0; }
+static bool gated_shared(const Model *m) { return shared(m) && gates_experts(m); }
+static bool bare_shared(const Model *m) { return shared(m) && !gates_experts(m); }
 static bool mlp_bias(const Model *m) { return dense(m) && m->layer.mlp_bias; }
 static bool gate_bias(const Model *m) { return mlp_bias(m) && gated(m); }
 static bool ungated_bias(const Model *m) { return mlp_bias(m) && ungated(m); }
@@ -205,13 +210,14 @@ static const Tensor layer_tensors[] = {
     {"mlp.gate_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, gate_bias},
     {"mlp.up_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, mlp_bias},
     {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL, dense},
-    {"mlp.shared_expert.gate_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
+    {"mlp.shared_expert.gate_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, gated_shared},
     {"mlp.shared_expert.up_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
     {"mlp.shared_expert.down_proj.weight", DIM_HIDDEN, DIM_SHARED_FFN, FIRST_NORMAL, shared},
     {"mlp.shared_expert_gate.weight", DIM_ONE, DIM_HIDDEN, FIRST_NORMAL, shared_gate},
     {"mlp.router.weight", DIM_EXPERTS, DIM_HIDDEN, FIRST_NORMAL, experts},
-    {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts, .each = 2},
-    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, experts},
+    {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, gated_experts, .each = 2},
+    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, gated_experts},
+    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, bare_experts, .each = 1},
     {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
     {"mlp.experts.%d.gate_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias, .each = 2},
     {"mlp.experts.%d.up_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias},
@@ -613,7 +619,12 @@ static const Row layer_rows[] = {
      {"shared_gate_up"},
      "mlp.shared_expert.gate_proj.weight",
      .tensors = 2,
-     .part = shared},
+     .part = gated_shared},
+    {OP_LINEAR,
+     {"h2|h1|x_mid|x"},
+     {"shared_gate_up"},
+     "mlp.shared_expert.up_proj.weight",
+     .part = bare_shared},
     {OP_SWIGLU, {"shared_gate_up"}, {"shared_ffn"}, NULL, .part = shared},
     /* in place of the output's gate: the same product, and backward needs no output */
     {OP_LINEAR, {"h2|h1|x_mid|x"}, {"shared_logit"}, "mlp.shared_expert_gate.weight", .part = shared_gate},
@@ -639,7 +650,12 @@ static const Row layer_rows[] = {
      {"h2|h1|x_mid|x", "expert_row", "expert_first", "expert_slot"},
      {"expert_gate_up_product|expert_gate_up"},
      "mlp.experts.0.gate_proj.weight",
-     .part = experts},
+     .part = gated_experts},
+    {OP_EXPERTS_UP,
+     {"h2|h1|x_mid|x", "expert_row", "expert_first", "expert_slot"},
+     {"expert_gate_up"},
+     "mlp.experts.0.up_proj.weight",
+     .part = bare_experts},
     {OP_EXPERTS_BIAS,
      {"expert_gate_up_product", "expert_first"},
      {"expert_gate_up"},

@@ -92,10 +92,8 @@ int burst_op_experts_bias(BurstGpu *g, int64_t n, const BurstExperts *m, const B
     BURST_TRY(gpu_aligned(g, "experts_bias", m->width, address(x) | address(b) | address(gate_up)));
     if (n == 0)
         return BURST_OK;
-    experts_bias_kernel<<<(unsigned)((rows + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(rows, m->experts,
-                                                                                            burst_experts_columns(m), x,
-                                                                                            first, b,
-                                                                                            gate_up);
+    experts_bias_kernel<<<(unsigned)((rows + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
+        rows, m->experts, burst_experts_columns(m), x, first, b, gate_up);
     return gpu_launched(g, "experts_bias");
 }
 

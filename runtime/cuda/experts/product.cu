@@ -81,14 +81,16 @@ int burst_op_experts_up_dw(BurstGpu *g, int64_t n, const BurstExperts *m, int hi
                            const int32_t *first, float *dw, void *scratch)
 {
     (void)scratch;
-    return weights_product<EXPERTS_UP_DW>(g, n, m, burst_experts_columns(m), hidden, d_gate_up, x, row, first, dw);
+    return weights_product<EXPERTS_UP_DW>(g, n, m, burst_experts_columns(m), hidden, d_gate_up, x, row, first,
+                                          dw);
 }
 
 int burst_op_experts_up_dx(BurstGpu *g, int64_t n, const BurstExperts *m, int hidden,
                            const BurstBf16 *d_gate_up, const int32_t *first, const BurstBf16 *w,
                            BurstBf16 *rows)
 {
-    return rows_product<EXPERTS_UP_DX>(g, n, m, burst_experts_columns(m), hidden, d_gate_up, NULL, first, w, rows);
+    return rows_product<EXPERTS_UP_DX>(g, n, m, burst_experts_columns(m), hidden, d_gate_up, NULL, first, w,
+                                       rows);
 }
 
 int burst_op_experts_down(BurstGpu *g, int64_t n, const BurstExperts *m, int hidden, const BurstBf16 *x,

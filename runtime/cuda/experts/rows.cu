@@ -42,19 +42,25 @@ int burst_op_experts_sum(BurstGpu *g, int64_t n, const BurstExperts *m, int hidd
     return gpu_launched(g, "experts_sum");
 }
 
-/* The activations with a gate, and SwiGLU as silu(alpha g) / alpha * (u + offset) of g and u clamped at
+/* All activations, and SwiGLU as silu(alpha g) / alpha * (u + offset) of g and u clamped at
  * `limit` (burst_model.h). */
-enum { CLAMPED = BURST_ACTIVATION_GEGLU_TANH + 1 };
+enum { CLAMPED = BURST_ACTIVATIONS };
+static constexpr bool has_gate(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH || kind == CLAMPED; }
 typedef struct Clamp {
     float alpha, offset, limit;
 } Clamp;
 
-/* An expert's activation and its slopes, which beyond a clamp are 0. */
+/* An expert's activation and its slopes, which beyond a clamp are 0. Without a gate it is of `gate`. */
 template <int KIND>
 static __device__ __forceinline__ float activated(const Clamp &c, float gate, float up, float *by_gate,
                                                   float *by_up)
 {
     float slope;
+    if (!has_gate(KIND)) {
+        *by_up = 0;
+        *by_gate = activation_slope(KIND, gate);
+        return activation_value(KIND, gate);
+    }
     if (KIND != CLAMPED) {
         *by_up = activation_both(KIND, gate, &slope);
         *by_gate = up * slope;
@@ -78,11 +84,13 @@ static __global__ void __launch_bounds__(THREADS)
     if (r >= rows)
         return;
     const float by = route ? route[row[r]] : 1;
+    const BurstBf16 *own = gate_up + (1 + has_gate(KIND)) * r * width;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
-        float gate[VEC], up[VEC];
-        load(gate_up + 2 * r * width + i, gate);
-        load(gate_up + 2 * r * width + width + i, up);
+        float gate[VEC], up[VEC] = {};
+        load(own + i, gate);
+        if (has_gate(KIND))
+            load(own + width + i, up);
 #pragma unroll
         for (int j = 0; j < VEC; j++) {
             float by_gate, by_up;
@@ -105,12 +113,14 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     const int32_t choice = route ? row[r] : 0;
     const float by = route ? route[choice] : 1;
+    const int64_t own = (1 + has_gate(KIND)) * r * width;
     float sum = 0;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
-        float gate[VEC], up[VEC], d[VEC];
-        load(gate_up + 2 * r * width + i, gate);
-        load(gate_up + 2 * r * width + width + i, up);
+        float gate[VEC], up[VEC] = {}, d[VEC];
+        load(gate_up + own + i, gate);
+        if (has_gate(KIND))
+            load(gate_up + own + width + i, up);
         load(dy + r * width + i, d);
 #pragma unroll
         for (int j = 0; j < VEC; j++) {
@@ -119,24 +129,26 @@ static __global__ void __launch_bounds__(THREADS)
             gate[j] = by * d[j] * by_gate;
             up[j] = by * d[j] * by_up;
         }
-        store(d_gate_up + 2 * r * width + i, gate);
-        store(d_gate_up + 2 * r * width + width + i, up);
+        store(d_gate_up + own + i, gate);
+        if (has_gate(KIND))
+            store(d_gate_up + own + width + i, up);
     }
     sum = warp_sum(sum);
     if (lane == 0 && route)
         d_route[choice] = sum;
 }
 
-static decltype(&experts_act_kernel<0>)
-    const act_kernels[] = {experts_act_kernel<BURST_ACTIVATION_SWIGLU>,
-                           experts_act_kernel<BURST_ACTIVATION_GEGLU>,
-                           experts_act_kernel<BURST_ACTIVATION_GEGLU_TANH>, experts_act_kernel<CLAMPED>};
-static decltype(&experts_act_back_kernel<0>)
-    const act_back_kernels[] = {experts_act_back_kernel<BURST_ACTIVATION_SWIGLU>,
-                                experts_act_back_kernel<BURST_ACTIVATION_GEGLU>,
-                                experts_act_back_kernel<BURST_ACTIVATION_GEGLU_TANH>,
-                                experts_act_back_kernel<CLAMPED>};
-static_assert(BURST_ACTIVATION_SWIGLU == 0 && BURST_ACTIVATION_GEGLU == 1 && CLAMPED == 3,
+#define KERNELS(kernel) \
+    {kernel<BURST_ACTIVATION_SWIGLU>, \
+     kernel<BURST_ACTIVATION_GEGLU>, \
+     kernel<BURST_ACTIVATION_GEGLU_TANH>, \
+     kernel<BURST_ACTIVATION_GELU>, \
+     kernel<BURST_ACTIVATION_GELU_TANH>, \
+     kernel<BURST_ACTIVATION_RELU2>, \
+     kernel<CLAMPED>}
+static decltype(&experts_act_kernel<0>) const act_kernels[] = KERNELS(experts_act_kernel);
+static decltype(&experts_act_back_kernel<0>) const act_back_kernels[] = KERNELS(experts_act_back_kernel);
+static_assert(BURST_ACTIVATION_SWIGLU == 0 && BURST_ACTIVATION_GELU == 3 && CLAMPED == 6,
               "numbers of the kernels");
 
 static int kernel_of(const BurstExperts *m)
@@ -182,8 +194,9 @@ int burst_op_clamped_swiglu(BurstGpu *g, int64_t n, const BurstExperts *m, int f
     BURST_TRY(gpu_aligned(g, "clamped_swiglu", ffn, address(gate_up) | address(y)));
     if (n == 0)
         return BURST_OK;
-    experts_act_kernel<CLAMPED><<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
-        clamp_of(m), n, ffn, gate_up, NULL, NULL, y);
+    experts_act_kernel<CLAMPED>
+        <<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(clamp_of(m), n, ffn, gate_up, NULL,
+                                                                          NULL, y);
     return gpu_launched(g, "clamped_swiglu");
 }
 
@@ -194,7 +207,8 @@ int burst_op_clamped_swiglu_back(BurstGpu *g, int64_t n, const BurstExperts *m, 
         gpu_aligned(g, "clamped_swiglu_back", ffn, address(gate_up) | address(dy) | address(d_gate_up)));
     if (n == 0)
         return BURST_OK;
-    experts_act_back_kernel<CLAMPED><<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
-        clamp_of(m), n, ffn, gate_up, NULL, NULL, dy, d_gate_up, NULL);
+    experts_act_back_kernel<CLAMPED>
+        <<<(unsigned)((n + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(clamp_of(m), n, ffn, gate_up, NULL,
+                                                                          NULL, dy, d_gate_up, NULL);
     return gpu_launched(g, "clamped_swiglu_back");
 }

@@ -70,11 +70,11 @@ int burst_op_activate_back(BurstGpu *g, int kind, double scale, int64_t n, int f
     if (n == 0)
         return BURST_OK;
     if (gated(kind))
-        activate_back_kernel<true><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, (float)scale, ffn, x, dy,
-                                                                            dx);
+        activate_back_kernel<true>
+            <<<(unsigned)n, THREADS, 0, g->compute>>>(kind, (float)scale, ffn, x, dy, dx);
     else
-        activate_back_kernel<false><<<(unsigned)n, THREADS, 0, g->compute>>>(kind, (float)scale, ffn, x, dy,
-                                                                             dx);
+        activate_back_kernel<false>
+            <<<(unsigned)n, THREADS, 0, g->compute>>>(kind, (float)scale, ffn, x, dy, dx);
     return gpu_launched(g, "activate_back");
 }
 

@@ -134,6 +134,8 @@ static Activated activated(const BurstExperts *m, float gate, float up)
     if (m->activation == BURST_ACTIVATION_SWIGLU)
         return clamped_swiglu(m, gate, up);
     const float value = value_of(m->activation, gate);
+    if (!has_gate(m->activation))
+        return (Activated){value, slope_of(m->activation, gate), 0};
     return (Activated){value * up, up * slope_of(m->activation, gate), value};
 }
 
@@ -160,14 +162,14 @@ int burst_op_clamped_swiglu_back(BurstExec *e, int64_t n, const BurstExperts *m,
     return BURST_OK;
 }
 
-/* Rows of an expert have gate and up side by side. */
+/* Rows of an expert have gate and up side by side, or up alone: then what is no gate is it. */
 int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const BurstAct *gate_up,
                          const float *route, const int32_t *row, BurstAct *y)
 {
-    const int64_t width = m->width;
+    const int64_t width = m->width, wide = burst_experts_columns(m);
     (void)e;
     for (int64_t r = 0; r < n * m->top; r++) {
-        const float *gate = gate_up + r * 2 * width, *up = gate + width, by = route[row[r]];
+        const float *gate = gate_up + r * wide, *up = gate + wide - width, by = route[row[r]];
         for (int64_t i = 0; i < width; i++)
             y[r * width + i] = by * activated(m, gate[i], up[i]).value;
     }
@@ -178,18 +180,18 @@ int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, co
                               const float *route, const int32_t *row, const BurstAct *dy, BurstAct *d_gate_up,
                               float *d_route)
 {
-    const int64_t width = m->width;
+    const int64_t width = m->width, wide = burst_experts_columns(m);
     (void)e;
     for (int64_t r = 0; r < n * m->top; r++) {
-        const float *gate = gate_up + r * 2 * width, *up = gate + width, by = route[row[r]];
-        float *d_gate = d_gate_up + r * 2 * width, *d_up = d_gate + width;
+        const float *gate = gate_up + r * wide, *up = gate + wide - width, by = route[row[r]];
+        float *d_gate = d_gate_up + r * wide, *d_up = d_gate + wide - width;
         double sum = 0;
         for (int64_t i = 0; i < width; i++) {
             const Activated a = activated(m, gate[i], up[i]);
             const float d = dy[r * width + i];
             sum += (double)d * (double)a.value;
-            d_gate[i] = by * d * a.by_gate;
             d_up[i] = by * d * a.by_up;
+            d_gate[i] = by * d * a.by_gate; /* the same place without a gate */
         }
         d_route[row[r]] = (float)sum;
     }

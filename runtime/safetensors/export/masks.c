@@ -57,7 +57,7 @@ static const char *type_of(const Attempt *a, int way, int layer)
     if (a->model->family->index && plan_has_indexer(a->p, layer))
         return a->model->family->index->type;
     if (a->model->family->network && !plan_attends(a->p, layer))
-        return a->model->family->network;
+        return plan_has_experts(a->p, layer) ? a->model->family->sparse : a->model->family->network;
     return slides(a, way, layer) ? "sliding_attention" : "full_attention";
 }
 
