@@ -117,7 +117,14 @@ select previous = top 3 of k / 48 by dot(previous mean Q, first K) for all heads
   where causal always q - k >= 0 and q - k < 192 or k < 4;
 select documents = top 2 of k / 32 by dot(previous mean Q, mean K) for each head per 128 queries where document always q / 128 == k / 128;
 select both = top 5 of k / 64 by dot(mean Q, mean K) noncausal for kv_head per 128 queries where true;
+select greatest = top 2 of k / 48 by dot(first Q, max K) for each head per 128 queries where document always q / 128 == k / 128;
 """  # of numerics/test_masks.c
+INDEXED = """
+indexer ix { heads 4; dim 64; norm rmsnorm; train frozen; }
+select msa = top 2 of k / 64 by ix(first Q, max K) for kv_head per 128 queries where causal always q / 128 == k / 128;
+select indexed = top 3 of k / 32 by ix(previous mean Q, mean K) for all heads per 128 queries
+  where causal always q - k >= 0 and q - k < 192 or k < 4;
+"""
 SEE = """#include "burst_attend.h"
 #ifdef __cplusplus
 extern "C"
@@ -138,20 +145,28 @@ POINTS += [
     Point(masks=("first", "limits"), sequence=1024, context=4, schedule="gather"), Point(masks=("documents", "first"), sequence=1024, context=4),
     Point(masks=("first", "documents"), sequence=2048, context=2, heads=2, schedule="usp"),
     Point(masks=("first", "limits"), sequence=1024, context=4, schedule="burst"),
+    Point(masks=("msa", "indexed", "causal"), sequence=1000), Point(masks=("greatest", "first"), sequence=1536, context=2, schedule="gather"),
+    Point(masks=("msa", "greatest"), sequence=768, more="recompute tail(0.4);"), Point(masks=("causal", "msa"), sequence=1024, heads=2, more="recompute full;"),
 ]
 SCAN_LIMITS = {"delta": 4.7e-2, "mamba": 1.1e-1} # those of gradients.c: what torch's bf16 gives, recurrent_noise.py
 CHOOSE = ("_Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf", "_Z25burst_op_choose_correctedP8BurstGpulPK12BurstExpertsPKfS5_PiPf")
 
 
+def selections(p):
+    """Those that a point's masks are among."""
+    indexed = any(f"select {mask} " in INDEXED for mask in p.masks)
+    return SELECTIONS + INDEXED if indexed else SELECTIONS
+
+
 def selects(p):
-    return any(f"select {mask} " in SELECTIONS for mask in p.masks)
+    return any(f"select {mask} " in selections(p) for mask in p.masks)
 
 
 def model_text(p):
     schedule = p.schedule or ("ulysses" if p.heads > 1 else "ring")
     layers = " ".join(f"layers {i}: {mask};" for i, mask in enumerate(p.masks) if i)
     dense = ("" if "moe" in p.part else "ffn swiglu 320; ") + (SCANS[p.scan] if p.scan else "")
-    return (f'import "masks";\n{SELECTIONS if selects(p) else ""}model small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
+    return (f'import "masks";\n{selections(p) if selects(p) else ""}model small {{ layers {len(p.masks)}; hidden 256; heads {HEADS}; kv_heads {p.kv_heads}; head_dim 64; '
             f'{dense}vocab 256; {p.part} }}\nattention {{ default {p.masks[0]}; {layers} {p.attention} }}\nsequence {p.sequence};\n'
             f'layout {{ data {p.data}; tensor {p.tensor}; context {p.context}; heads {p.heads}; schedule {schedule}; travel {p.travel}; '
             f'partition {p.partition}; {p.more} }}\ntrain {{ batch {2 * p.data}; }}\n')

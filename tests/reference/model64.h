@@ -61,6 +61,8 @@ typedef struct Attention64 {
 } Attention64;
 /* select64.c: [H][tiles][blocks] 1: chosen; NULL without a selection. */
 uint8_t *select64(const Attention64 *a);
+/* Blocks of lists that were given, and how many of them are chosen here too. */
+extern int64_t select64_given, select64_agreed;
 bool select64_keeps(const Attention64 *a, const uint8_t *chosen, int h, int64_t q, int64_t k);
 /* o [H][n][e] and lse [H][n] are written. A row without keys gives o = 0 and lse = -inf. */
 void attention64_forward(const Attention64 *a, double *o, double *lse);

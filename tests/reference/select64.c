@@ -7,6 +7,7 @@
 #include <string.h>
 
 enum { TILE = 128 };
+int64_t select64_given, select64_agreed;
 
 static bool together(const Mask64 *m, int64_t a, int64_t b)
 {
@@ -110,11 +111,14 @@ static void choose(const Attention64 *a, int head, int end_head, int64_t tile, i
     free(score);
 }
 
-/* What a list that is given has. */
-static void take(const Attention64 *a, int list, int64_t tile, int lists, uint8_t *chosen)
+/* What a list that is given has in place of what is chosen here. */
+static void take(const Attention64 *a, int list, int64_t tile, int lists, int64_t blocks, uint8_t *chosen)
 {
     const int top = a->mask.select->top;
     const int32_t *block = a->mask.lists + (tile * lists + list) * top;
+    for (int i = 0; i < top && block[i] >= 0; i++)
+        select64_given++, select64_agreed += chosen[block[i]];
+    memset(chosen, 0, (size_t)blocks);
     for (int i = 0; i < top && block[i] >= 0; i++)
         chosen[block[i]] = 1;
 }
@@ -132,11 +136,12 @@ uint8_t *select64(const Attention64 *a)
         exit(3);
     for (int h = 0; h < a->heads; h++)
         for (int64_t t = 0; t < tiles; t++)
+        {
+            uint8_t *of = chosen + (h * tiles + t) * blocks;
+            choose(a, h / each * scoring, (h / each + 1) * scoring, t, blocks, of);
             if (a->mask.lists)
-                take(a, h / each, t, a->heads / each, chosen + (h * tiles + t) * blocks);
-            else
-                choose(a, h / each * scoring, (h / each + 1) * scoring, t, blocks,
-                       chosen + (h * tiles + t) * blocks);
+                take(a, h / each, t, a->heads / each, blocks, of);
+        }
     return chosen;
 }
 

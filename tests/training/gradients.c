@@ -39,6 +39,8 @@ static const double scan_tolerance = 1e-4,
 static const double rounding = 1.5;
 /* Of choices that the oracle is given, those that are its own too, at least. */
 static const double agreement = 0.99;
+/* the same of blocks that selections choose: their scores are products of rounded queries and keys */
+static const double alike_blocks = 0.9;
 /* Where a program's choices were recorded: [turns][layers][tokens][top], of one rank. */
 __attribute__((weak)) const int32_t *recorded_choices(int64_t *count);
 /* Where lists of selections were recorded: [turns][layers with a selection][tiles][lists][top]. */
@@ -324,6 +326,12 @@ static int judge(const Whole *x, const Options *o, const Result *r)
             worst = error, where = x->tensor[i].name;
     }
     printf("loss %.2e worst %.2e %s tensors %d sent %.0f\n", loss_error, worst, where, x->tensors, r->sent);
+    if (select64_given) {
+        const double own = (double)select64_agreed / (double)select64_given;
+        printf("blocks as the oracle's: %.4f\n", own);
+        if (own < alike_blocks)
+            return burst_fail(x->c, BURST_E_NUMERIC, "%.4f of the chosen blocks are the oracle's", own);
+    }
     if (recorded_choices && x->shape.experts) {
         const double all = TURNS * (double)(x->p->layers * x->p->sequence * x->shape.top);
         printf("choices as the oracle's: %.4f\n", (double)x->agreed / all);
