@@ -135,8 +135,7 @@ uint8_t *select64(const Attention64 *a)
     if (!chosen)
         exit(3);
     for (int h = 0; h < a->heads; h++)
-        for (int64_t t = 0; t < tiles; t++)
-        {
+        for (int64_t t = 0; t < tiles; t++) {
             uint8_t *of = chosen + (h * tiles + t) * blocks;
             choose(a, h / each * scoring, (h / each + 1) * scoring, t, blocks, of);
             if (a->mask.lists)
