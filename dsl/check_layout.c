@@ -333,6 +333,46 @@ static void take_form(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_end(&u);
 }
 
+/* `experts in 4 groups;` */
+static void take_expert_groups(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Cursor u = cursor_of(c, s);
+    if (!cursor_word(&u, "in"))
+        return;
+    take_count(&u, s, f, to);
+    if (cursor_word(&u, "groups"))
+        cursor_end(&u);
+}
+
+/* The numbers of groups that divide them: "1, 2, 4 or 8". */
+static const char *divisors_text(Arena *a, int experts)
+{
+    const char *text = "";
+    int last = 0, n = 0;
+    for (int i = 1; i <= experts; i++) {
+        if (experts % i)
+            continue;
+        if (last)
+            text = arena_printf(a, "%s%s%d", text, n > 1 ? ", " : "", last);
+        last = i, n++;
+    }
+    return n > 1 ? arena_printf(a, "%s or %d", text, last) : "1";
+}
+
+static void check_expert_groups(Checker *c, const Layout *l)
+{
+    const Setting *groups = &l->expert_groups;
+    const int experts = c->program->model.experts.experts;
+    if (!groups->given || groups->is_auto || groups->value < 2)
+        return;
+    if (!experts)
+        diag_error(c->diags, groups->span, "the model has no experts; remove `experts in %lld groups`",
+                   (long long)groups->value);
+    else if (experts % groups->value)
+        diag_error(c->diags, groups->span, "%lld groups do not divide %d experts; use %s",
+                   (long long)groups->value, experts, divisors_text(c->arena, experts));
+}
+
 /* `token chunks 4;` `token chunks auto, attention;` `token chunks 8, keys;` */
 static void take_token_chunks(Checker *c, const Ast *s, const Field *f, void *to)
 {
@@ -370,6 +410,8 @@ static const Field own_fields[] = {
     {"recompute", take_recompute, 0, 0},
     {"loss", take_loss, 0, 0, UNIT_NONE, LEAST_LOSS_TILE, MOST_LOSS_TILE, .full = "loss tile"},
     {"token", take_token_chunks, 0, 0, UNIT_NONE, 1, 1 << 10, .full = "token chunks"},
+    {"experts", take_expert_groups, AT(expert_groups), 0, UNIT_NONE, 1, BURST_MOST_EXPERTS,
+     .full = "experts in"},
     {"offload", take_offload, 0, 0},
     {"accumulate", take_choice, 0, 0},
 };
@@ -568,6 +610,7 @@ void finish_layout(Checker *c)
             "from 0",
             l.saving.from, c->program->model.layers, plural(c->program->model.layers));
     check_layer_groups(c, &l);
+    check_expert_groups(c, &l);
     check_offload(c, &l);
     check_schedule_name(c, &l);
     check_placement(c, &l);

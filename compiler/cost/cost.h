@@ -408,7 +408,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
 /* the recorded sequence stands for so many */
 void record_sequences(Recorder *r, int times);
 /* the last one has ended; whether another begins. Seconds since the sequence began */
-void record_visit(Recorder *r, double now, bool begins);
+void record_visit(Recorder *r, double now, bool begins, int visit);
 /* For collectives, a: whether the embedding's; b: the visit whose unit it is. */
 void record_span(Recorder *r, BurstSpan s);
 void record_attention(Recorder *r, const Schedule *s, const AttentionTime *t, double now);

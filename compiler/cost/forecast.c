@@ -11,12 +11,16 @@ _Static_assert((int)T_Q == BURST_T_Q && (int)T_KV == BURST_T_KV && (int)T_O == B
                    (int)T_DQ == BURST_T_DQ && (int)T_DKV == BURST_T_DKV,
                "parts of transfers are numbered by the runtime's tensors");
 
-typedef struct Sequence { int times, visits; Vec(BurstVisitRun) runs; } Sequence;
+typedef struct Sequence {
+    int times;
+    Vec(BurstVisitRun) runs;
+} Sequence;
 struct Recorder {
     Arena *arena;
     const StepParts *parts;
     int most_spans;     /* per attention; ALL_SPANS: every operation has its own */
     bool open;          /* a visit is being recorded */
+    int at;             /* its number */
     double begin;       /* of the current stretch */
     int together;       /* first span since the rank last waited */
     Vec(BurstSpan) spans; /* of the current stretch */
@@ -87,7 +91,6 @@ static void close_visit(Recorder *r, double now)
         s->runs.at[s->runs.n - 1].times++;
     else
         *vec_push(r->arena, &s->runs) = (BurstVisitRun){k, 1};
-    s->visits++;
     r->visit = (BurstVisit){0};
 }
 
@@ -98,11 +101,12 @@ void record_sequences(Recorder *r, int times)
     *vec_push(r->arena, &r->sequences) = (Sequence){.times = times};
 }
 
-void record_visit(Recorder *r, double now, bool begins)
+void record_visit(Recorder *r, double now, bool begins, int visit)
 {
     if (r->open)
         close_visit(r, now);
     r->open = begins;
+    r->at = visit;
     r->begin = now;
 }
 
@@ -150,7 +154,7 @@ void record_span(Recorder *r, BurstSpan s)
 {
     const bool waits = s.part == BURST_P_WAIT_WEIGHTS || s.part == BURST_P_WAIT_RANK;
     if (s.lane == BURST_LANE_WEIGHTS)
-        s.b = s.a ? 0 : s.b - r->sequences.at[r->sequences.n - 1].visits;
+        s.b = s.a ? 0 : s.b - r->at;
     if (!prolong(r, &s) && (s.lane != BURST_LANE_COMPUTE || waits || !gather_part(r, &s)))
         add_span(r, s);
     r->together = waits ? r->spans.n : r->together;
@@ -226,6 +230,7 @@ const BurstForecast *cost_forecast(Arena *a, const Draft *d, int most_spans)
     *f = (BurstForecast){.rank = p.rank[p.busiest],
                          .layers = d->program->model.layers,
                          .group = saving_group(saving_of(&d->choice)),
+                         .apart = d->units.groups,
                          .visits = r.visits.n,
                          .stretches = r.stretches.n,
                          .sequence = sequence,

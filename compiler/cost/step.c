@@ -8,13 +8,15 @@
 
 /* ---- the operations ---- */
 
-enum { UNIT_KINDS = 2 + LAYER_KINDS, CHUNK_KINDS = 2 };
+enum { UNIT_KINDS = 3 + LAYER_KINDS, CHUNK_KINDS = 2 };
 
 static int unit_kind(const Step *s, int unit)
 {
     if (unit == 0)
         return 0;
-    return unit == step_units(s) - 1 ? 1 : 2 + model_kind(&s->program->model, unit - 1);
+    if (unit > s->program->model.layers + 1)
+        return UNIT_KINDS - 1; /* a group of experts */
+    return unit == s->program->model.layers + 1 ? 1 : 2 + model_kind(&s->program->model, unit - 1);
 }
 
 const double *model_seconds(const StepModel *m, const StepOp *o)
@@ -36,9 +38,15 @@ static void rate_block(Arena *a, StepModel *m, int block)
 {
     const Block *b = &m->step->block[block];
     const Model *model = &m->step->program->model;
-    int units[UNIT_KINDS] = {0, step_units(m->step) - 1, 1, 1, 1, 1}; /* one of each kind */
-    for (int l = 0; l < model->layers; l++)
+    int units[UNIT_KINDS] = {0, model->layers + 1}; /* one of each kind */
+    for (int k = 2; k < UNIT_KINDS; k++)
+        units[k] = 1;
+    for (int l = 0; l < model->layers; l++) {
+        const int of_group = step_group_unit(m->step, l, 1);
         units[2 + model_kind(model, l)] = 1 + l;
+        if (m->step->units.groups && step_unit(m->step, of_group)->elements)
+            units[UNIT_KINDS - 1] = of_group;
+    }
     double *seconds = m->seconds[block] = NEW_ARRAY(a, double,
                                                     b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
     for (int i = 0; i < b->ops.n; i++)

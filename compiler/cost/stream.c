@@ -64,7 +64,7 @@ static void add_collective(Streams *s, const Queued *q, double end)
 {
     const Op *o = q->op->op;
     add_span(s, BURST_LANE_WEIGHTS, op_part(o), o->embedding,
-             q->op->visit + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
+             op_visit(s->model->step, q->op) + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
 }
 
 static void drop_done(Streams *s)
@@ -314,7 +314,7 @@ static void start_collective(Streams *s)
     const StepOp *at = s->at;
     const bool gather = at->op->kind == OP_GATHER;
     const Operand full = gather ? at->op->write[0] : at->op->read[0];
-    const int unit = at->op->embedding ? 0 : unit_of_visit(step, at->visit + full.next);
+    const int unit = at->op->embedding ? 0 : unit_of_visit(step, op_visit(step, at) + full.next);
     const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks,
               world = s->model->cluster->world;
     const Ring ring = ring_of(at->op->kind, world, ranks, sharing);
@@ -486,7 +486,7 @@ static void begin_visit(Streams *s, const StepOp *next)
     if (ends)
         wait_through(s, s->queue.n - 1);
     if (s->record)
-        record_visit(s->record, s->now, true);
+        record_visit(s->record, s->now, true, next->visit);
 }
 
 static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
@@ -505,7 +505,7 @@ static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
     meet(s);
     wait_through(s, s->queue.n - 1);
     if (s->record)
-        record_visit(s->record, s->now, false);
+        record_visit(s->record, s->now, false, 0);
     s->parts->step += s->times * s->now;
 }
 

@@ -36,7 +36,7 @@ static double token_bytes(const Draft *d)
 {
     const Program *p = d->program;
     const Model *m = &p->model;
-    const Unit *head = &d->units.at[m->tied ? 0 : d->units.n - 1];
+    const Unit *head = &d->units.at[m->tied ? 0 : d->units.head];
     double elements = (double)(head->shard * head->ranks), kept = 0;
     for (int l = 0; l < m->layers; l++) {
         elements += layer_elements(d, l);

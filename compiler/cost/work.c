@@ -38,13 +38,22 @@ static double chunk_share(const Step *s, bool all, bool is_short)
            (all ? s->shape.rank.kv_heads : s->shape.chunk.kv_heads);
 }
 
+/* Of rows of a group of experts, the share that tokens fill, as many as choose evenly. */
+static double filled_share(const Step *s, const Value *v)
+{
+    const bool rows = v->dim[1] == DIM_TOP_ROWS || v->dim[1] == DIM_TOP_PAIR || v->dim[1] == DIM_TOP_WIDTH ||
+                      v->dim[1] == DIM_TOP_HIDDEN;
+    const Model *m = &s->program->model;
+    return rows && s->units.groups ? (double)m->experts.top / s->units.groups / expert_rows(m, &s->shape) : 1;
+}
+
 /* Per token; in a loop over heads, of one chunk. */
 static double operand_bytes(const Step *s, const Op *o, Operand x, bool is_short)
 {
     const Value *v = x.value >= 0 ? &s->values.at[x.value] : NULL;
     if (!v || of_unit(v) || v->kind == VALUE_SCRATCH)
         return 0;
-    return (double)step_bytes(s, v, 0) *
+    return (double)step_bytes(s, v, 0) * filled_share(s, v) *
            (op_in_loop(s, o, LOOP_HEADS) && is_of_heads(v) ? chunk_share(s, v->all_heads, is_short) : 1) /
            fmax(1, (double)(v->dim[v->dim[0] == DIM_HEADS] == DIM_CHUNK ? s->chunk : s->all_tokens));
 }
@@ -116,8 +125,9 @@ static Work experts_work(const Step *s, const Op *o)
     const BurstExperts *m = &s->program->model.experts;
     const double width = (double)(up ? burst_experts_columns(m) : m->width) / s->shape.tensor,
                  row = 2.0 * width * s->program->model.hidden;
-    return (Work){.experts = m->top * row,
-                  .tiles = device ? m->experts * row * BURST_GPU_EXPERTS_TILE / 2 : 0};
+    const double groups = s->units.groups ? s->units.groups : 1;
+    return (Work){.experts = m->top * row / groups,
+                  .tiles = device ? m->experts * row * BURST_GPU_EXPERTS_TILE / 2 / groups : 0};
 }
 
 /* On a device, scans run at these shares of the rate of one large product, since each chunk of a state's
@@ -284,7 +294,7 @@ static Work update_work(const Step *s, const Op *o, int unit)
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
     const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST,
-               matrices = s->block[BLOCK_MATRICES].ops.n && unit > 0 && unit < step_units(s) - 1;
+               matrices = s->block[BLOCK_MATRICES].ops.n && unit > 0 && unit != s->program->model.layers + 1;
     if (matrices) /* only vectors are left, but the norm covers all gradients */
         return (Work){.fixed = grad};
     const double rounded = o->write[0].value < 0

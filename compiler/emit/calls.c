@@ -93,7 +93,7 @@ static const char *tensor_at(const Printer *p, const Op *o, const Operand *x, in
     const char *tensor = variable(p, o, *x);
     if (t->offset)
         tensor = arena_printf(p->emit->arena, "%s + %s", tensor,
-                              tensor_at_constant(p->emit, p->block->unit, t));
+                              tensor_at_constant(p->emit, step_unit_row(p->step, o, p->block), t));
     return op_in_loop(p->step, o, LOOP_HEADS) && t->heads != SPLIT_NONE
                ? arena_printf(p->emit->arena, "%s + %s", tensor, heads_weight_text(p, t))
                : tensor;
@@ -122,10 +122,11 @@ static const Value *value_of(const Printer *p, const Op *o, int operand)
 
 /* ---- of an operand ---- */
 
-/* NULL: what a sum over tensor ranks is added to, if there is nothing to add. */
+/* NULL: what a sum is added to, if there is nothing to add; behind the operands come the weights. */
 static const char *at_text(const Printer *p, const Op *o, int operand)
 {
-    return operand_of(o, operand).value < 0 ? "NULL" : operand_text(p, o, operand_of(o, operand));
+    const Operand x = operand_of(o, operand);
+    return x.value < 0 || is_weight(p, x) ? "NULL" : operand_text(p, o, x);
 }
 
 /* Elements of a row. */
@@ -238,6 +239,13 @@ static const char *correction_text(const Printer *p, const Op *o, int none)
 {
     return p->step->program->target->device_memory ? "s->buffer.corrections + layer * PLAN_EXPERTS"
                                                    : weight_text(p, o, none);
+}
+
+/* A layer's experts, or a group of them. */
+static const char *experts_text(const Printer *p, const Op *o, int none)
+{
+    (void)none;
+    return o->group ? arena_printf(p->emit->arena, "&plan_experts_of[%d]", o->group - 1) : "&plan_experts";
 }
 
 /* The tensor that follows it. */
@@ -404,6 +412,7 @@ static const struct {
     {"dw", gradient_text},
     {"w1", second_weight_text},
     {"correction", correction_text},
+    {"experts", experts_text},
     {"dw1", second_gradient_text},
     {"scratch", scratch_text},
     {"residual", residual_text},

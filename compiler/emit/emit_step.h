@@ -21,6 +21,9 @@ const char *type_of(const Value *v);
 const char *turn_text(const Printer *p, const Op *o); /* "chunk": the number of its innermost loop's turn */
 const char *copying_layers(const Printer *p, const Op *o); /* "layer > 0" */
 const char *place_text(const Printer *p, const Op *o, Operand x); /* "plan_act(s, PLAN_AT_X(layer))" */
+/* The visit of an operation's unit, and its unit, or those of so many visits later. */
+const char *visit_of(const Printer *p, const Op *o, int next);
+const char *unit_at_text(const Printer *p, const Op *o, int next);
 const char *variable(const Printer *p, const Op *o, Operand x);
 /* "BURST_TRY(burst_op_gather(e, ", or for a part of the trace "BURST_OP(NORM, burst_op_rmsnorm(e, " */
 const char *call_begin(const Printer *p, const Op *o, const char *function);

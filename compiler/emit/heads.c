@@ -38,6 +38,14 @@ const char *head_width_text(Dim d)
     }
 }
 
+/* At most, of experts. */
+static const char *rows_of_token(const Printer *p)
+{
+    return p->step->units.groups
+               ? arena_printf(p->emit->arena, "%d", expert_rows(&p->step->program->model, &p->step->shape))
+               : "PLAN_TOP";
+}
+
 const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads)
 {
     const Dim d = v->dim[0] == DIM_HEADS ? DIM_HEADS : v->dim[1]; /* [heads][tokens] */
@@ -55,10 +63,11 @@ const char *width_text(const Printer *p, const Op *o, const Value *v, bool heads
     case DIM_OWN: return heads ? count : arena_printf(p->emit->arena, "%s%s", count, head_width_text(d));
     case DIM_EXPERTS: return "PLAN_EXPERTS";
     case DIM_TOP:
-    case DIM_TOP_ROWS: return "PLAN_TOP";
-    case DIM_TOP_PAIR: return "2 * PLAN_TOP * PLAN_EXPERT_WIDTH";
-    case DIM_TOP_WIDTH: return "PLAN_TOP * PLAN_EXPERT_WIDTH";
-    case DIM_TOP_HIDDEN: return "PLAN_TOP * PLAN_HIDDEN";
+    case DIM_SLOTS: return "PLAN_TOP";
+    case DIM_TOP_ROWS: return rows_of_token(p);
+    case DIM_TOP_PAIR: return arena_printf(p->emit->arena, "2 * %s * PLAN_EXPERT_WIDTH", rows_of_token(p));
+    case DIM_TOP_WIDTH: return arena_printf(p->emit->arena, "%s * PLAN_EXPERT_WIDTH", rows_of_token(p));
+    case DIM_TOP_HIDDEN: return arena_printf(p->emit->arena, "%s * PLAN_HIDDEN", rows_of_token(p));
     case DIM_SHARED_FFN:
     case DIM_SHARED_PAIR: return "PLAN_SHARED_FFN";
     case DIM_SCAN_COLUMNS: return "PLAN_SCAN_COLUMNS";

@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *constant_name(Arena *a, const char *text)
@@ -187,11 +188,15 @@ void emit_scratch(Emit *e)
     emit_line(e, "%s", "");
 }
 
-/* Of experts the first's: those of the others follow it. */
-static bool is_named(const char *tensor)
+/* Of a unit's experts the first's: those of the others follow it. */
+static bool is_named(const Unit *u, const UnitTensor *t)
 {
-    static const char experts[] = "mlp.experts.", first[] = "mlp.experts.0.";
-    return strncmp(tensor, experts, sizeof experts - 1) != 0 || strncmp(tensor, first, sizeof first - 1) == 0;
+    static const char experts[] = "mlp.experts.";
+    const size_t n = sizeof experts - 1;
+    const UnitTensor *first = u->tensor;
+    while (first < t && strncmp(first->name, experts, n) != 0)
+        first++;
+    return strncmp(t->name, experts, n) != 0 || atoi(t->name + n) == atoi(first->name + n);
 }
 
 static const UnitTensor *tensor_named(const Unit *u, const char *name)
@@ -229,7 +234,8 @@ void emit_tensors(Emit *e)
     for (int u = 0; u < all->n; u++)
         for (int t = 0; t < all->at[u].tensors; t++) {
             const UnitTensor *x = &all->at[u].tensor[t];
-            if (is_named(x->name) && (!placed_before(all, u, x, false) || placed_before(all, u, x, true)))
+            if (is_named(&all->at[u], x) &&
+                (!placed_before(all, u, x, false) || placed_before(all, u, x, true)))
                 text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", tensor_at_constant(e, u, x),
                             x->offset);
         }
@@ -281,7 +287,7 @@ static void emit_forward_shards(Emit *e, const Step *s)
 {
     if (step_value(s, "param_bf16") < 0)
         return;
-    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++)");
+    emit_line(e, "for (int unit = 0; unit < PLAN_UNITS; unit++)");
     emit_line(e, "    s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
 }
 
@@ -298,7 +304,7 @@ void emit_shards(Emit *e)
     const bool fetches = s->choice.optimizer == OPTIMIZER_FETCHED;
     if (fetches)
         emit_line(e, "BURST_TRY(plan_take_fetched(c, s));");
-    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++) {");
+    emit_line(e, "for (int unit = 0; unit < PLAN_UNITS; unit++) {");
     const char *fetched[] = {"param", "m", "v"}, *weights = fetches ? "fetched" : "weights";
     for (int i = 0; i < countof(fetched) && fetches; i++)
         emit_line(e, "s->fetched.%s[unit] = plan_floats(s, PLAN_AT_%s_FETCHED(unit));", fetched[i],

@@ -333,9 +333,24 @@ static void emit_latents(Emit *e, const Model *m, bool travel)
         add_constant(e, "PLAN_LATENTS", 1, "keys and values travel as latents");
 }
 
+/* Groups of a layer's experts, each a unit of weights. */
+static void emit_expert_groups(Emit *e, const BurstExperts *m)
+{
+    const int groups = e->draft->units.groups, each = m->experts / groups;
+    text_printf(e->out,
+                "#define PLAN_EXPERT_GROUPS %d /* units of weights that a layer's experts are in */\n",
+                groups);
+    text_add(e->out, "static const BurstExperts plan_experts_of[PLAN_EXPERT_GROUPS] = {");
+    for (int g = 0; g < groups; g++)
+        text_printf(e->out, "\n    PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH, %d, %d, %d),", each, g * each,
+                    expert_rows(&e->draft->program->model, &e->draft->shape));
+    text_add(e->out, "\n};\n");
+}
+
 /* Experts, which each token chooses. */
 static void emit_experts(Emit *e, const BurstExperts *m)
 {
+    const int groups = e->draft->units.groups;
     static const char *const score[] = {
 #define X(id, name) "BURST_SCORE_" #id,
         BURST_SCORE_ROWS(X)
@@ -357,16 +372,20 @@ static void emit_experts(Emit *e, const BurstExperts *m)
     if (m->shared)
         add_constant(e, "PLAN_SHARED_FFN", m->shared / e->draft->shape.tensor,
                      "a rank's columns of the shared expert's gate and up");
-    text_printf(e->out,
-                "#define PLAN_EXPERTS_OF_LAYER(width) {PLAN_EXPERTS, PLAN_TOP, width, %s, %s, %d, %s, %s, ",
+    text_printf(e->out, "#define PLAN_EXPERTS_OF_LAYER(width%s) {%s, PLAN_TOP, width, %s, %s, %d, %s, %s, ",
+                groups ? ", experts, first, rows" : "", groups ? "experts" : "PLAN_EXPERTS",
                 activations[m->activation], score[m->score], m->normalize, real_text(e, m->eps),
                 real_text(e, m->scale));
-    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s, %s, %s, %d}\n", m->shared,
+    text_printf(e->out, "%d, %d, %d, %d, %d, %d, %d, %d, %s, %s, %s, %s, %s, %s, %d, %s}\n", m->shared,
                 m->shared_gate, m->correction, m->groups, m->top_groups, m->group_score, m->router_bias,
                 m->bias, real_text(e, m->least), real_text(e, m->alpha), real_text(e, m->offset),
-                real_text(e, m->limit), real_text(e, m->rate), real_text(e, m->balance),
-                m->everywhere);
-    text_add(e->out, "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH);\n");
+                real_text(e, m->limit), real_text(e, m->rate), real_text(e, m->balance), m->everywhere,
+                groups ? "first, rows" : "0, 0");
+    text_printf(e->out,
+                "static const BurstExperts plan_experts = PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s);\n",
+                groups ? ", PLAN_EXPERTS, 0, 0" : "");
+    if (groups)
+        emit_expert_groups(e, m);
 }
 
 static const char *scale_or_one(const Model *m, int scale)
@@ -673,7 +692,16 @@ static void emit_alloc(Emit *e)
 
 /* ---- data for the runtime ---- */
 
-static void emit_unit(Emit *e, const Unit *u, const char *name)
+/* Where files have the tensor: in the unit of a whole layer. */
+static int64_t whole_offset(const Unit *whole, const UnitTensor *t)
+{
+    int64_t at = 0;
+    for (const UnitTensor *x = whole->tensor; strcmp(x->name, t->name) != 0; x++)
+        at += x->rows * x->cols * x->parts;
+    return at;
+}
+
+static void emit_unit(Emit *e, const Unit *u, const Unit *whole, const char *name)
 {
     static const char *const first[] = {
 #define X(id, init_std) #init_std,
@@ -686,16 +714,14 @@ static void emit_unit(Emit *e, const Unit *u, const char *name)
          [SPLIT_ROWS] = ", BURST_BY_KEY_ROWS",
          [SPLIT_COLS] = ", BURST_BY_KEY_COLS"}};
     const int tensor = e->draft->shape.tensor;
-    int64_t at = 0; /* in whole tensors, as in files */
     text_printf(e->out, "static const BurstTensor plan_%s[] = {\n", name);
     for (int i = 0; i < u->tensors; i++) {
         const UnitTensor *t = &u->tensor[i];
         const int64_t rows = t->rows * (t->split == SPLIT_ROWS ? t->parts : 1),
                       cols = t->cols * (t->split == SPLIT_COLS ? t->parts : 1);
         text_printf(e->out, "    {\"%s\", %" PRId64 ", %" PRId64 ", INT64_C(%" PRId64 "), %s%s},\n", t->name,
-                    rows, cols, at, first[t->first],
+                    rows, cols, whole_offset(whole, t), first[t->first],
                     t->sections ? ", BURST_BY_SECTIONS" : split[t->parts < tensor][t->split]);
-        at += rows * cols;
     }
     text_add(e->out, "};\n");
 }
@@ -708,40 +734,82 @@ static int64_t whole_elements(const Unit *u)
     return all;
 }
 
-/* The table of a row of Units. */
-static const char *tensors_text(Emit *e, int row)
+/* The table of a row of Units. kind: of the layers, if it is of experts. */
+static const char *tensors_text(Emit *e, int row, int kind)
 {
     const Units *all = &e->draft->units;
+    const char *of_kind = kind < 0 ? "" : model_kind_name(&e->draft->program->model, kind);
     if (row == 0)
         return "embedding";
-    if (row == all->n - 1)
+    if (row == all->head)
         return "head_tensors";
-    return all->n > 3 ? arena_printf(e->arena, "%s_tensors", all->at[row].name) : "layer_tensors";
+    if (row > all->head)
+        return arena_printf(e->arena, "%s_tensors%s%s", all->at[row].name, *of_kind ? "_" : "", of_kind);
+    return all->head > 2 ? arena_printf(e->arena, "%s_tensors", all->at[row].name) : "layer_tensors";
 }
 
-/* Neighbours of one kind are one row. */
-static int unit_rows(const Model *m)
+/* Of a unit: the kind of its layer; -1: it is of none. */
+static int kind_of_unit(const Model *m, int unit)
 {
-    int rows = 3;
-    for (int l = 1; l < m->layers; l++)
-        rows += model_kind(m, l) != model_kind(m, l - 1);
+    if (unit == 0 || unit == m->layers + 1)
+        return -1;
+    return model_kind(m, unit < m->layers + 1 ? unit - 1 : (unit - m->layers - 2) % m->layers);
+}
+
+static int count_units(const Emit *e)
+{
+    return e->draft->program->model.layers * (1 + e->draft->units.groups) + 2;
+}
+
+/* The unit after those that are one row with this one: neighbours of one kind. */
+static int next_row(const Emit *e, int unit)
+{
+    const Model *m = &e->draft->program->model;
+    const Unit *row = units_of(&e->draft->units, m, unit);
+    int next = unit + 1;
+    while (next < count_units(e) && units_of(&e->draft->units, m, next) == row &&
+           kind_of_unit(m, next) == kind_of_unit(m, unit))
+        next++;
+    return next;
+}
+
+static int unit_rows(const Emit *e)
+{
+    int rows = 0;
+    for (int unit = 0; unit < count_units(e); unit = next_row(e, unit))
+        rows++;
     return rows;
+}
+
+/* Tensors of each group of experts, for each kind of layers that has them. */
+static void emit_groups(Emit *e, const Units *whole)
+{
+    const Units *all = &e->draft->units;
+    const Model *m = &e->draft->program->model;
+    for (int row = all->head + 1; row <= all->head + all->groups; row++)
+        for (int k = 0; k < model_kinds(m); k++)
+            if (model_with_kind(m, k).experts.experts)
+                emit_unit(e, &all->at[row], &whole->at[units_layer(k)], tensors_text(e, row, k));
 }
 
 static void emit_units(Emit *e)
 {
     const Units *all = &e->draft->units;
     const Model *m = &e->draft->program->model;
-    for (int i = 0; i < all->n; i++)
-        emit_unit(e, &all->at[i], tensors_text(e, i));
+    Shape shape = e->draft->shape;
+    shape.expert_groups = 0;
+    const Units whole = units_make(e->arena, e->draft->program, &shape, e->draft->choice.within);
+    for (int i = 0; i <= all->head; i++)
+        emit_unit(e, &all->at[i], &whole.at[i], tensors_text(e, i, 0));
+    emit_groups(e, &whole);
     text_add(e->out, "static const BurstUnit plan_units[] = {\n");
-    for (int unit = 0, repeat; unit < m->layers + 2; unit += repeat) {
+    for (int unit = 0, next; unit < count_units(e); unit = next) {
         const Unit *u = units_of(all, m, unit);
-        for (repeat = 1; unit + repeat < m->layers + 2 && units_of(all, m, unit + repeat) == u;)
-            repeat++;
-        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, plan_%s, %d},\n",
-                    u->full_name, whole_elements(u), u->shard, u->tensors,
-                    tensors_text(e, (int)(u - all->at)), repeat);
+        const char *table = tensors_text(e, (int)(u - all->at), kind_of_unit(m, unit));
+        next = next_row(e, unit);
+        text_printf(e->out, "    {\"%s\", INT64_C(%" PRId64 "), INT64_C(%" PRId64 "), %d, %s%s, %d},\n",
+                    u->full_name, whole_elements(u), u->shard, u->tensors, u->tensors ? "plan_" : "NULL",
+                    u->tensors ? table : "", next - unit);
     }
     text_add(e->out, "};\n");
     if (!e->draft->program->table_count)
@@ -843,7 +911,10 @@ static void add_model_values(Emit *e, const Program *p)
     }
     if (p->model.experts.experts)
         add_field(e, "layer.experts", "%d", p->model.layer.experts),
-            add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s)", parts);
+            add_field(e, "experts", "PLAN_EXPERTS_OF_LAYER(PLAN_EXPERT_WIDTH%s%s)", parts,
+                      e->draft->units.groups ? ", PLAN_EXPERTS, 0, 0" : "");
+    if (e->draft->units.groups)
+        add_field(e, "expert_groups", "PLAN_EXPERT_GROUPS");
     if (p->model.indexer.heads) {
         const BurstIndexer *x = &p->model.indexer;
         add_field(e, "layer.indexer", "1");
@@ -941,7 +1012,7 @@ static void add_plan_constants(Emit *e)
                {"masks", "plan_masks"},
                {"layer_mask", "plan_layer_mask"},
                {"units", "plan_units"},
-               {"unit_rows", arena_printf(e->arena, "%d", unit_rows(&e->draft->program->model))},
+               {"unit_rows", arena_printf(e->arena, "%d", unit_rows(e))},
                {"tokens_of", "plan_tokens"},
                {"position", "plan_position"},
                {"chunk_of", "plan_chunk_of"},

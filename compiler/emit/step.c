@@ -45,17 +45,32 @@ const char *turn_text(const Printer *p, const Op *o)
     return keys ? "turn" : "chunk";
 }
 
+/* "visit + 2": of the operation's unit, or of so many visits later. */
+const char *visit_of(const Printer *p, const Op *o, int next)
+{
+    const StepOp first = {.op = o, .block = (int)(p->block - p->step->block)};
+    const int visit = op_visit(p->step, &first) + next;
+    return visit ? arena_printf(p->emit->arena, "visit + %d", visit) : "visit";
+}
+
+/* "plan_unit_at(visit)"; of updates units come one after the other. */
+const char *unit_at_text(const Printer *p, const Op *o, int next)
+{
+    if (p->step->units.groups && p->block >= &p->step->block[BLOCK_MOMENTUM])
+        return visit_of(p, o, next);
+    return arena_printf(p->emit->arena, "plan_unit_at(%s)", visit_of(p, o, next));
+}
+
 static const char *index_text(const Printer *p, const Op *o, Operand x)
 {
-    const char *visit = x.next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
     const char *layer = x.next ? "layer + 1" : "layer";
     switch (p->step->values.at[x.value].index) {
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return x.next < 0 ? "layer - 1" : layer;
-    case INDEX_VISIT: return x.next ? "visit + 1" : "visit";
+    case INDEX_VISIT: return visit_of(p, o, x.next ? 1 : 0);
     case INDEX_CHUNK: return op_is_ahead(p->step, o, LOOP_TOKENS) ? "next" : "chunk";
     case INDEX_SLOT: return arena_printf(p->emit->arena, "%s %% 2", turn_text(p, o));
-    case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : visit;
+    case INDEX_UNIT: return o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, x.next ? 1 : 0);
     default: return "";
     }
 }
@@ -76,19 +91,26 @@ const char *place_text(const Printer *p, const Op *o, Operand x)
                         constant_name(a, v->name), index);
 }
 
-/* Of this index, of the next, or of the embedding's unit where that is not the block's. */
+/* Of this index, of the next, or of the embedding's unit where that is not the block's; of units, each
+ * group's of a layer's experts. */
 static int which(const Printer *p, const Op *o, Operand x)
 {
+    const Index i = p->step->values.at[x.value].index;
+    if (o->group && (i == INDEX_UNIT || i == INDEX_VISIT))
+        return 2 + o->group;
     return o->embedding && p->step->values.at[x.value].index == INDEX_UNIT ? 2 : x.next;
 }
 
 const char *variable(const Printer *p, const Op *o, Operand x)
 {
     static const char *const form[] = {"%s", "%s_next", "embed_%s"};
+    const int of = which(p, o, x);
     const Value *v = &p->step->values.at[x.value];
     if (v->index == INDEX_CHUNK || v->index == INDEX_SLOT)
         return place_text(p, o, x);
-    return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[which(p, o, x)], v->name);
+    if (of > 2)
+        return arena_printf(p->emit->arena, "%s_%d", v->name, of - 2);
+    return arena_printf(p->emit->arena, v->kind == VALUE_INPUT ? "s->%s" : form[of], v->name);
 }
 
 /* ---- lines ---- */
@@ -210,7 +232,7 @@ static void emit_op(Printer *p, const Op *o)
 static void note_variable(Printer *p, const Op *o, Operand x, const char **item, int *n, int type)
 {
     const Value *v = &p->step->values.at[x.value];
-    bool *known = &p->known[3 * x.value + which(p, o, x)];
+    bool *known = &p->known[(3 + p->step->units.groups) * x.value + which(p, o, x)];
     if (v->kind == VALUE_INPUT || v->index == INDEX_CHUNK || v->index == INDEX_SLOT ||
         (int)v->element != type || *known ||
         (v->kind == VALUE_SCRATCH && op_work_kind(o->kind) == WORK_ATTENTION))
@@ -221,7 +243,8 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
 
 static void emit_variables(Printer *p, int type)
 {
-    const char **item = NEW_ARRAY(p->emit->arena, const char *, 3 * p->step->values.n);
+    const char **item = NEW_ARRAY(p->emit->arena, const char *,
+                                  (3 + p->step->units.groups) * p->step->values.n);
     int n = 0;
     for (int i = 0; i < p->block->ops.n; i++) {
         const Op *o = &p->block->ops.at[i];
@@ -401,7 +424,7 @@ static bool of_all_tokens(const Value *v)
 /* Whether one of its operations names all tokens of the ranks that split layers. */
 static bool has_all_tokens(const Step *s, const Block *b)
 {
-    bool has = b->unit > 0 && b->unit < s->units.n - 1;
+    bool has = b->unit > 0 && b->unit < s->units.head;
     for (int i = 0; i < b->ops.n && !has; i++)
         has = op_touches(s, &b->ops.at[i], of_all_tokens);
     return has;
@@ -417,7 +440,8 @@ static const char *tokens_text(const Printer *p)
 
 static void emit_block(Emit *e, const Flow *f, const Block *b, int at)
 {
-    Printer p = {e, f, f->step, b, NEW_ARRAY(e->arena, bool, 3 * f->step->values.n)};
+    Printer p = {e, f, f->step, b,
+                 NEW_ARRAY(e->arena, bool, (3 + f->step->units.groups) * f->step->values.n)};
     Text body = {0}, *const out = e->out;
     e->out = &body;
     e->indent = 1;
@@ -512,17 +536,22 @@ static const char *layer_text(Emit *e, int layer)
 }
 
 /* A block's visit of its unit's weights, by its layer: plan_unit_at counts them. */
-static const char *visit_text(const Block *b, int at)
+static const char *visit_text(const Step *s, const Block *b, int at)
 {
+    const bool groups = s->units.groups;
     switch (b->repeat) {
-    case REPEAT_UP: return "layer + 1";
-    case REPEAT_DOWN: return "2 * PLAN_HEAD - 1 - layer";
+    case REPEAT_UP: return groups ? "layer * (1 + PLAN_EXPERT_GROUPS) + 1" : "layer + 1";
+    case REPEAT_DOWN:
+        return groups ? "PLAN_HEAD_VISIT + 1 + (PLAN_LAYERS - 1 - layer) * (1 + PLAN_EXPERT_GROUPS)"
+                      : "2 * PLAN_HEAD - 1 - layer";
     case REPEAT_UNITS: return "visit";
     default: break;
     }
     if (at == BLOCK_EMBED)
         return "0";
-    return at == BLOCK_HEAD ? "PLAN_HEAD" : "PLAN_VISITS";
+    if (at == BLOCK_HEAD)
+        return groups ? "PLAN_HEAD_VISIT" : "PLAN_HEAD";
+    return "PLAN_VISITS";
 }
 
 /* What a block's function is told of its layer. */
@@ -559,18 +588,19 @@ static void emit_visits(Emit *e, const Step *s, const Block *b)
     else if (b->repeat == REPEAT_DOWN)
         emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
     else if (b->repeat == REPEAT_UNITS)
-        emit_line(e, "for (int visit = 0; visit <= PLAN_HEAD; visit++)");
-    emit_block_call(e, s, at, once ? "" : "    ", layer_argument(b, at), visit_text(b, at));
+        emit_line(e, "for (int visit = 0; visit < PLAN_UNITS; visit++)");
+    emit_block_call(e, s, at, once ? "" : "    ", layer_argument(b, at), visit_text(s, b, at));
 }
 
 /* Backward of groups of layers, from the last on, which forward has left its inputs. */
 static void emit_groups(Emit *e, const Step *s)
 {
     const bool visits = (e->takes[BLOCK_FORWARD_AGAIN] | e->takes[BLOCK_BACKWARD]) & 2;
-    const char *step = visits ? "layer++, visit++" : "layer++",
-               *back = visits ? "layer--, visit++" : "layer--";
+    const char *next = s->units.groups ? "visit += 1 + PLAN_EXPERT_GROUPS" : "visit++";
+    const char *step = visits ? arena_printf(e->arena, "layer++, %s", next) : "layer++",
+               *back = visits ? arena_printf(e->arena, "layer--, %s", next) : "layer--";
     if (visits)
-        emit_line(e, "int visit = PLAN_HEAD + 1;");
+        emit_line(e, "int visit = %s + 1;", s->units.groups ? "PLAN_HEAD_VISIT" : "PLAN_HEAD");
     emit_line(e, "const int group = PLAN_GROUP_LAYERS;");
     emit_line(e, "for (int first = (PLAN_LAYERS - 1) / group * group; first >= 0; first -= group) {");
     emit_line(e, "const bool last = first + group >= PLAN_LAYERS;");

@@ -2,27 +2,30 @@
  * listed waits. */
 #include "emit/emit_step.h"
 
+#include <string.h>
+
 /* ---- units ---- */
 
 /* The arrival of a gathered unit: two alternate between visits, and a third is for a tied embedding. */
-static const char *arrival_text(const Printer *p, Operand x)
+static const char *arrival_text(const Printer *p, const Op *o, Operand x)
 {
+    const char *visit = visit_of(p, o, x.next ? 1 : 0);
     if (p->step->values.at[x.value].index == INDEX_NONE)
         return "&s->arrival[2]";
-    return x.next ? "&s->arrival[(visit + 1) % 2]" : "&s->arrival[visit % 2]";
+    return arena_printf(p->emit->arena,
+                        strchr(visit, ' ') ? "&s->arrival[(%s) %% 2]" : "&s->arrival[%s %% 2]", visit);
 }
 
 static void emit_gather(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const char *visited = o->write[0].next ? "plan_unit_at(visit + 1)" : "plan_unit_at(visit)";
-    const char *unit = o->embedding ? "PLAN_EMBED" : visited;
+    const char *unit = o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, o->write[0].next);
     const char *shard = o->read[0].value >= 0 ? place_text(p, o, o->read[0])
                                               : arena_printf(e->arena, "s->weights.param[%s]", unit);
     const char *item[] = {unit, shard, arena_printf(e->arena, "plan_shard(%s)", unit),
-                          place_text(p, o, o->write[0]), arrival_text(p, o->write[0])};
+                          place_text(p, o, o->write[0]), arrival_text(p, o, o->write[0])};
     if (p->block->repeat == REPEAT_DOWN && o->write[0].next) {
-        emit_line(e, "if (visit + 1 < PLAN_VISITS)");
+        emit_line(e, "if (%s < PLAN_VISITS)", visit_of(p, o, 1));
         e->indent++;
     }
     emit_list(e, "BURST_TRY(burst_op_gather(e, ", item, countof(item), "));");
@@ -31,7 +34,7 @@ static void emit_gather(Printer *p, const Op *o)
 static void emit_reduce(Printer *p, const Op *o)
 {
     Emit *e = p->emit;
-    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const char *unit = o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, 0);
     const char *adds = o->when == WHEN_ALWAYS ? "s->sequence > 0" : "false";
     const char *item[] = {unit,
                           variable(p, o, o->read[0]),
@@ -49,8 +52,9 @@ static void emit_reduce(Printer *p, const Op *o)
 static void emit_sum(Printer *p, const Op *o, const char *name)
 {
     const bool rounded = o->write[1].value >= 0;
-    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->write[0]),
-                          "plan_shard(plan_unit_at(visit))", "&s->reduction",
+    const char *unit = unit_at_text(p, o, 0);
+    const char *item[] = {unit, place_text(p, o, o->write[0]),
+                          arena_printf(p->emit->arena, "plan_shard(%s)", unit), "&s->reduction",
                           rounded ? variable(p, o, o->write[1]) : NULL};
     emit_list(p->emit,
               arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s%s(e, ", name, rounded ? "_bf16" : ""), item,
@@ -61,7 +65,7 @@ static void emit_sum(Printer *p, const Op *o, const char *name)
 /* Clears the sums of a whole unit or, on a single rank, the shard itself. */
 static void emit_zero(Printer *p, const Op *o)
 {
-    const char *unit = o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)";
+    const char *unit = o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, 0);
     const bool shard = p->step->values.at[o->write[0].value].kind == VALUE_SHARD;
     const char *ranks = step_replicates(p->step) ? "PLAN_SHARD_RANKS" : "PLAN_WORLD";
     const bool split = p->step->shape.tensor > 1 && block_of_layer((int)(p->block - p->step->block));
@@ -76,12 +80,12 @@ static void emit_update(Printer *p, const Op *o)
 {
     if (p->step->choice.optimizer == OPTIMIZER_FETCHED) {
         const char *item[] = {"c",           "&burst_plan",
-                              "&s->fetched", "plan_unit_at(visit)",
+                              "&s->fetched", unit_at_text(p, o, 0),
                               "s->adamw",    place_text(p, o, o->write[0])};
         emit_list(p->emit, call_begin(p, o, "burst_op_adamw_fetched(e"), item, countof(item), "));");
         return;
     }
-    const char *item[] = {"&burst_plan", "&s->weights", "plan_unit_at(visit)", "s->adamw",
+    const char *item[] = {"&burst_plan", "&s->weights", unit_at_text(p, o, 0), "s->adamw",
                           place_text(p, o, o->write[0])};
     emit_list(p->emit, call_begin(p, o, "burst_op_adamw(c"), item, countof(item), "));");
 }
@@ -99,7 +103,7 @@ static void emit_muon(Printer *p, const Op *o)
     if (weights)
         item[n++] = "&s->weights";
     if (unit)
-        item[n++] = "plan_unit_at(visit)";
+        item[n++] = unit_at_text(p, o, 0);
     if (weights)
         item[n++] = "s->adamw";
     if (o->kind == OP_TO_OWNERS || o->kind == OP_FROM_OWNERS || o->kind == OP_MUON)
@@ -116,10 +120,11 @@ static void emit_muon(Printer *p, const Op *o)
 
 static void emit_unit_copy(Printer *p, const Op *o)
 {
-    const char *bytes = arena_printf(p->emit->arena, "(size_t)plan_shard(plan_unit_at(visit)) * sizeof(%s)",
+    const char *unit = unit_at_text(p, o, 0);
+    const char *bytes = arena_printf(p->emit->arena, "(size_t)plan_shard(%s) * sizeof(%s)", unit,
                                      type_of(&p->step->values.at[o->read[0].value]));
-    const char *item[] = {"plan_unit_at(visit)", place_text(p, o, o->read[0]), place_text(p, o, o->write[0]),
-                          bytes, "&s->copies"};
+    const char *item[] = {unit, place_text(p, o, o->read[0]), place_text(p, o, o->write[0]), bytes,
+                          "&s->copies"};
     emit_list(p->emit, arena_printf(p->emit->arena, "BURST_TRY(burst_op_%s(e, ", op_name(o->kind)), item,
               countof(item), "));");
     p->said = false;
@@ -218,7 +223,7 @@ static void emit_arrival(Printer *p, const Op *o)
         emit_line(p->emit, "if (s->sequence == 0)");
     p->emit->indent += first;
     emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));",
-              o->embedding ? "PLAN_EMBED" : "plan_unit_at(visit)", arrival_text(p, o->read[0]));
+              o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, 0), arrival_text(p, o, o->read[0]));
     p->emit->indent -= first;
     p->said = false;
 }

@@ -85,11 +85,11 @@ static void emit_step_forecast(Emit *e, const BurstForecast *f)
     for (int i = 0; i < f->sequences; i++)
         text_printf(e->out, "%s{%d, %d, plan_runs_%d}", i ? ", " : "", f->sequence[i].times,
                     f->sequence[i].runs, i);
-    text_printf(
-        e->out,
-        "};\nconst BurstForecast plan_forecast = {%d, PLAN_LAYERS, PLAN_GROUP_LAYERS, %d, %d, %d, "
-        "plan_sequences, plan_visits, plan_stretches};\n",
-        f->rank, f->sequences, f->visits, f->stretches);
+    text_printf(e->out,
+                "};\nconst BurstForecast plan_forecast = {%d, PLAN_LAYERS, PLAN_GROUP_LAYERS, "
+                "PLAN_EXPERT_GROUPS, %d, %d, %d, "
+                "plan_sequences, plan_visits, plan_stretches};\n",
+                f->rank, f->sequences, f->visits, f->stretches);
 }
 
 static void emit_rows(Emit *e)

@@ -39,8 +39,8 @@ typedef enum ChoiceKey {
     X(int, coords, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
     X(int, size, [MAX_COORDS], ARRAY, KEY_ATTENDS | KEY_ACTIVATIONS) \
     X(int, stride, [MAX_COORDS], ARRAY, KEY_ATTENDS) \
-    /* a rank of the world is the sum of coordinate * place and group * data_stride; without `placed`, groups
-     * follow each other and these are 0 */ \
+    /* a rank of the world is the sum of coordinate * place and group * data_stride; without `placed`, \
+     * groups follow each other and these are 0 */ \
     X(bool, placed, , VALUE, KEY_ATTENDS) \
     X(int, place, [MAX_COORDS], ARRAY, KEY_ATTENDS) \
     X(int, data_stride, , VALUE, KEY_ATTENDS) \
@@ -52,18 +52,21 @@ typedef enum ChoiceKey {
     X(const char *, shares_text, , TEXT, 0) /* as a layout writes it, with `share` */ \
     X(const SchedText *, schedule, , VALUE, KEY_ATTENDS | KEY_ACTIVATIONS) \
     X(Travel, travel, , VALUE, KEY_ATTENDS) \
-    /* with travel KEYS: latents travel, and the attending rank computes keys and values from them
+    /* with travel KEYS: latents travel, and the attending rank computes keys and values from them \
      * (step/passes/latents.c) */ \
     X(bool, latents, , VALUE, KEY_ATTENDS | KEY_STEP) \
     X(int, masks, , VALUE, 0) /* number of entries in of_mask */ \
-    /* schedule, travel and sizes of each mask's layers; NULL: the fields above, for all layers. With
+    /* schedule, travel and sizes of each mask's layers; NULL: the fields above, for all layers. With \
      * of_mask, only the step's list is shared between choices */ \
     X(const MaskChoice *, of_mask, , VALUE, 0) \
     X(Sharding, sharding, , VALUE, KEY_STEP) \
-    /* number of consecutive ranks that shard the weights; each further group holds a replica. 0: all
+    /* number of consecutive ranks that shard the weights; each further group holds a replica. 0: all \
      * ranks */ \
     X(int, within, , VALUE, KEY_STEP) \
     X(int, ffn_chunks, , VALUE, KEY_STEP | KEY_ESCALATION) /* chunks of the tokens in ffn; below 2: none */ \
+    /* units of weights that a layer's experts are in, equally many in each, one after the other; below 2: \
+     * they are in the layer's */ \
+    X(int, expert_groups, , VALUE, KEY_STEP | KEY_ESCALATION) \
     /* chunks of the tokens in a layer's token-wise operations; below 2: none. Excludes ffn_chunks */ \
     X(int, token_chunks, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     /* with token chunks: attention also takes one chunk of queries at a time */ \
@@ -72,17 +75,16 @@ typedef enum ChoiceKey {
     X(bool, chunk_keys, , VALUE, KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) \
     X(int, head_chunks, , VALUE, \
       KEY_ATTENDS | KEY_STEP | KEY_ESCALATION) /* chunks of each layer's heads; below 2: none */ \
-    /* 0: `saving` holds; else this many of SAVING_LEVELS parts of what `none` saves are not saved, and
+    /* 0: `saving` holds; else this many of SAVING_LEVELS parts of what `none` saves are not saved, and \
      * `saving` holds the result */ \
     X(int, spared, , VALUE, KEY_ESCALATION) \
     X(Saving, saving, , SAVING, KEY_STEP | KEY_ESCALATION) /* upper NULL: all that `none` saves */ \
     /* tokens whose logits exist at a time; 0: the runtime's default for the vocabulary */ \
     X(int64_t, loss_tile, , VALUE, KEY_STEP | KEY_ESCALATION) \
-    /* how many of the values that all layers save are offloaded to the host's memory, the largest first;
+    /* how many of the values that all layers save are offloaded to the host's memory, the largest first; \
      * `offload` has their names */ \
     X(int, offload_values, , VALUE, KEY_ESCALATION) \
-    X(const char *, offload, , TEXT, \
-      KEY_STEP | KEY_ESCALATION) /* names of offloaded values; NULL: none */ \
+    X(const char *, offload, , TEXT, KEY_STEP | KEY_ESCALATION) /* names of offloaded values; NULL: none */ \
     X(int, offload_layers, , VALUE, \
       KEY_STEP | KEY_ESCALATION) /* layers that offload, from the first; 0: all but the last */ \
     /* the loop of backward that reads an offloaded value fetches it one chunk of tokens at a time */ \
@@ -96,7 +98,7 @@ typedef enum ChoiceKey {
     X(bool, ranges, , VALUE, 0) \
     /* forward, backward: a launch for each chunk of keys where one could have all (cost/launches.c) */ \
     X(bool, each_chunk, [2], ARRAY, 0) \
-    /* in which ranks that share heads exchange and attend their query heads, so that transfers overlap
+    /* in which ranks that share heads exchange and attend their query heads, so that transfers overlap \
      * computing; below 2: all at once */ \
     X(int, head_pieces, , VALUE, 0)
 /* Facts derived from several fields, or from part of one: function of a choice, keys. */
@@ -168,6 +170,7 @@ typedef struct Shape {
     int head_chunks; /* at least 1 */
     int short_chunks; /* the last so many chunks have one key head less, and the queries that read it */
     Heads chunk; /* heads of the largest chunk */
+    int expert_groups; /* units that a layer's experts are in; 0: they are in the layer's */
 } Shape;
 Shape shape_of(const Program *p, const Choice *c);
 Shape shape_unchunked(Shape s); /* the same without chunks of heads */

@@ -138,6 +138,7 @@ typedef struct Layout {
     Setting weights, token_chunks; /* Sharding; the number of chunks */
     bool chunk_queries;    /* `token chunks 4, attention` */
     bool chunk_keys;       /* `token chunks 4, keys`: chunks of queries and of keys */
+    Setting expert_groups; /* units of weights that a layer's experts are in; below 2: the layer's */
     Setting loss_tile;     /* tokens; 0: chosen for the vocabulary */
     /* consecutive ranks that shard the weights; not given: all, or left to the search */
     Setting within;

@@ -13,12 +13,13 @@ static Shape split(const Model *m, int tensor)
 {
     const int copies = m->kv_heads < tensor ? tensor / m->kv_heads : 1;
     const Heads rank = {m->heads / tensor, m->kv_heads / (tensor / copies)};
-    return (Shape){tensor, copies, m->ffn / tensor, rank, 1, 0, rank};
+    return (Shape){tensor, copies, m->ffn / tensor, rank, 1, 0, rank, 0};
 }
 
 Shape shape_of(const Program *p, const Choice *c)
 {
     Shape s = split(&p->model, choice_tensor(c));
+    s.expert_groups = c->expert_groups > 1 ? c->expert_groups : 0;
     if (c->head_chunks < 2)
         return s;
     const int kv_heads = s.rank.kv_heads, most = (kv_heads + c->head_chunks - 1) / c->head_chunks;

@@ -10,11 +10,14 @@
  * --explain, notes of refusals and printed layouts have the same order.
  * id, settings/<name>.c */
 #define SETTINGS(X) \
-    X(DATA, data) X(SCHEDULE, schedule) X(CONTEXT, context) X(HEADS, heads) X(TENSOR, tensor) \
-    X(PLACEMENT, placement) X(TRAVEL, travel) X(PARTITION, partition) X(SHARES, shares) \
-    X(FFN_CHUNKS, ffn_chunks) X(RECOMPUTE, recompute) X(OFFLOAD, offload) X(HEAD_CHUNKS, head_chunks) \
-    X(TOKEN_CHUNKS, token_chunks) X(FETCH, fetch) X(LOSS_TILE, loss_tile) X(WEIGHTS, weights) \
-    X(OVERLAP, overlap) X(GRADIENTS, gradients) X(UPDATE, update) X(RANGES, ranges)
+    X(DATA, data) \
+    X(SCHEDULE, schedule) \
+    X(CONTEXT, context) \
+    X(HEADS, heads) X(TENSOR, tensor) X(PLACEMENT, placement) X(TRAVEL, travel) X(PARTITION, partition) \
+        X(SHARES, shares) X(EXPERTS, experts) X(FFN_CHUNKS, ffn_chunks) X(RECOMPUTE, recompute) \
+            X(OFFLOAD, offload) X(HEAD_CHUNKS, head_chunks) X(TOKEN_CHUNKS, token_chunks) X(FETCH, fetch) \
+                X(LOSS_TILE, loss_tile) X(WEIGHTS, weights) X(OVERLAP, overlap) X(GRADIENTS, gradients) \
+                    X(UPDATE, update) X(RANGES, ranges)
 enum {
 #define X(id, name) SETTING_##id,
     SETTINGS(X)

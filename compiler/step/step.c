@@ -97,7 +97,7 @@ int value_indices(const Step *s, const Value *v)
     switch (v->index) {
     case INDEX_CHUNK: return s->chunks;
     case INDEX_SLOT: return 2;
-    case INDEX_UNIT: return layers + 2;
+    case INDEX_UNIT: return step_units(s);
     case INDEX_NONE: return v->host ? layers - !v->of_last : 1;
     case INDEX_VISIT: return v->host ? layers - !v->of_last : step_visits(s);
     default: return v->host ? layers - !v->of_last : layers + (v->index == INDEX_BOUNDARY);
@@ -264,6 +264,12 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
     return most;
 }
 
+int expert_rows(const Model *m, const Shape *s)
+{
+    const int most = m->experts.experts / (s->expert_groups ? s->expert_groups : 1);
+    return most < m->experts.top ? most : m->experts.top;
+}
+
 int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 {
     switch (d) {
@@ -283,13 +289,14 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
     case DIM_PAIR: return 2 * (int64_t)s->ffn;
     case DIM_VOCAB: return m->vocab;
     case DIM_EXPERTS: return m->experts.experts;
-    case DIM_BOUNDS: return m->experts.experts + 1;
+    case DIM_BOUNDS: return m->experts.experts / (s->expert_groups ? s->expert_groups : 1) + 1;
     case DIM_TOP:
-    case DIM_TOP_ROWS: return m->experts.top;
+    case DIM_SLOTS: return m->experts.top;
+    case DIM_TOP_ROWS: return expert_rows(m, s);
     case DIM_EXPERT_WIDTH: return m->experts.width / s->tensor;
-    case DIM_TOP_PAIR: return (int64_t)m->experts.top * 2 * (m->experts.width / s->tensor);
-    case DIM_TOP_WIDTH: return (int64_t)m->experts.top * (m->experts.width / s->tensor);
-    case DIM_TOP_HIDDEN: return (int64_t)m->experts.top * m->hidden;
+    case DIM_TOP_PAIR: return (int64_t)expert_rows(m, s) * 2 * (m->experts.width / s->tensor);
+    case DIM_TOP_WIDTH: return (int64_t)expert_rows(m, s) * (m->experts.width / s->tensor);
+    case DIM_TOP_HIDDEN: return (int64_t)expert_rows(m, s) * m->hidden;
     case DIM_SHARED_FFN: return m->experts.shared / s->tensor;
     case DIM_SHARED_PAIR: return 2 * (int64_t)(m->experts.shared / s->tensor);
     case DIM_SCAN_COLUMNS: return m->scan.columns / s->tensor;
@@ -361,16 +368,32 @@ static int64_t dim_size(const Step *s, Dim d)
     }
 }
 
-int step_units(const Step *s)
+int step_units(const Step *s) { return step_group_unit(s, 0, s->units.groups + 1); }
+
+/* As burst_unit_at numbers them. */
+int step_group_unit(const Step *s, int layer, int group)
 {
-    return s->program->model.layers + 2;
+    const int layers = s->program->model.layers;
+    return layers + 2 + (group - 1) * layers + layer;
 }
 
-int step_visits(const Step *s) { return burst_visits(s->program->model.layers, s->group); }
+int step_groups(const Step *s, int block)
+{
+    return block_of_layer(block) && model_with_kind(&s->program->model, block_kind(block)).experts.experts
+               ? s->units.groups
+               : 0;
+}
+
+int step_unit_row(const Step *s, const Op *o, const Block *b)
+{
+    return o->group ? s->units.head + o->group : b->unit;
+}
+
+int step_visits(const Step *s) { return burst_visits(s->program->model.layers, s->group, s->units.groups); }
 
 int unit_of_visit(const Step *s, int visit)
 {
-    return burst_unit_at(s->program->model.layers, s->group, visit);
+    return burst_unit_at(s->program->model.layers, s->group, s->units.groups, visit);
 }
 
 const Unit *step_unit(const Step *s, int unit) { return units_of(&s->units, &s->program->model, unit); }
@@ -473,7 +496,7 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
 
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 {
-    const Unit *u = &s->units.at[b->unit];
+    const Unit *u = &s->units.at[step_unit_row(s, o, b)];
     for (int i = 0; o->weight && i < u->tensors; i++)
         if (strcmp(u->tensor[i].name, o->weight) == 0)
             return &u->tensor[i];
@@ -494,10 +517,17 @@ static const char *index_text(const Value *v, int next)
     return v->kind == VALUE_STATE ? "[unit - 1]" : "[visit - 1]";
 }
 
-static void print_operand(const Step *s, Operand x, bool adds, Text *out)
+/* Of a group of a layer's experts, its unit's: "weight[visit of group 2]" */
+static void print_operand(const Step *s, const Op *o, Operand x, bool adds, Text *out)
 {
+    static const char *const next[] = {"before", "of", "after"};
     const Value *v = &s->values.at[x.value];
-    text_printf(out, "%s%s%s", adds ? "+" : "", v->name, index_text(v, x.next));
+    text_printf(out, "%s%s", adds ? "+" : "", v->name);
+    if (o->group && (v->index == INDEX_VISIT || v->index == INDEX_UNIT))
+        text_printf(out, "[%s %s group %d]", v->index == INDEX_VISIT ? "visit" : "unit", next[x.next + 1],
+                    o->group);
+    else
+        text_add(out, index_text(v, x.next));
 }
 
 static int depth_of(const Step *s, int scope)
@@ -517,14 +547,14 @@ static void print_op(const Step *s, const Op *o, Text *out)
         text_printf(out, "%s of ", op_name(o->awaits));
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++, comma = ", ") {
         text_add(out, comma);
-        print_operand(s, o->read[i], false, out);
+        print_operand(s, o, o->read[i], false, out);
     }
     if (o->weight)
         text_printf(out, "%s%s", comma, o->weight);
     comma = " -> ";
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++, comma = ", ") {
         text_add(out, comma);
-        print_operand(s, o->write[i], o->adds[i], out);
+        print_operand(s, o, o->write[i], o->adds[i], out);
     }
     static const char *const when[] = {"\n", ", first sequence\n", ", last sequence\n"};
     text_add(out, when[o->when]);

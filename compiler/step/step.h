@@ -41,14 +41,18 @@ typedef struct Unit {
     int tensors;
     const UnitTensor *tensor;
 } Unit;
-/* embedding, a layer of each kind, head; Unit.ranks: over which each is sharded, a layer over those of one
- * tensor rank; ranks: all of them. */
-typedef struct Units { int n; const Unit *at; int ranks; } Units;
+/* embedding, a layer of each kind, head, each group of a layer's experts, and where layers of some kinds have
+ * none the empty unit of these; Unit.ranks: over which each is sharded, a layer over those of one tensor
+ * rank; ranks: all of them; groups 0: experts are in the layer's. */
+typedef struct Units {
+    int n;
+    const Unit *at;
+    int ranks, head, groups;
+} Units;
 Units units_make(Arena *a, const Program *p, const Shape *shape, int within); /* as Choice has it */
-/* Rows of Units: the embedding's is the first, the head's the last, and between them one for each kind of
- * layers. */
+/* Rows of Units: the embedding's is the first, then there is one for each kind of layers, and the head's. */
 int units_layer(int kind);
-const Unit *units_of(const Units *u, const Model *m, int unit); /* unit: 0, 1 + layer, layers + 1 */
+const Unit *units_of(const Units *u, const Model *m, int unit); /* unit: as burst_parts.h numbers them */
 
 /* ---- step/passes/offload.c: values in the host's memory ---- */
 /* as names; layers: that stage, as Choice has it */
@@ -76,7 +80,7 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
         X(OWN, "kv_heads * (head_dim - rotary)") X(SHARED, "rotary") X(LATENT, "latent") \
             X(QUERY_LATENT, \
               "query_latent") /* experts: rows of a token's choices are columns of the token here */ \
-        X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(TOP_ROWS, "top") \
+        X(EXPERTS, "experts") X(BOUNDS, "experts + 1") X(TOP, "top") X(SLOTS, "top") X(TOP_ROWS, "top") \
             X(EXPERT_WIDTH, "width") X(TOP_PAIR, "top * 2 * width") X(TOP_WIDTH, "top * width") \
                 X(TOP_HIDDEN, "top * hidden") X(SHARED_FFN, "shared") X(SHARED_PAIR, "2 * shared") \
                     X(SHARED_GATE, \
@@ -229,6 +233,7 @@ typedef struct Op {
      * the unit */
     int tensors;
     int scale; /* SCALE: BURST_SCALE_... */
+    int group; /* of a layer's experts, from 1: it reads their unit, or adds to it; 0: the block's */
     bool again;     /* an operation of forward, repeated in backward */
     int scope;      /* the innermost that it is in; 0: the block */
     bool embedding; /* of the embedding's unit, whatever the block's: a head tied to it */
@@ -390,6 +395,7 @@ int64_t step_copied_bytes(const Step *s, OpKind k, Dim tokens);
  * last sequence; the optimizer. A reduction of every sequence adds to the shard from the second on. bf16:
  * the shard's gradients are rounded to bf16 where a reduction adds to them. */
 void step_weights(Step *s, Sharding sharding, bool bf16);
+int step_group_end(const Step *s, const Block *b, int group); /* after the group's last operation */
 /* Where parameters and moments lie in the host's memory: gradients to it and parameters back, or these and
  * moments to the device and back. */
 void step_optimizer(Step *s);
@@ -427,6 +433,8 @@ const char *step_pass_name(int pass); /* from 0 on; NULL: there are no more */
 
 /* ---- values and operations by name ---- */
 int step_value(const Step *s, const char *name); /* -1: none of that name */
+/* Of the experts, of that group if they are in groups */
+int step_expert_value(const Step *s, const char *name, int group);
 int step_add_value(Step *s, Value v);
 void op_read(Op *o, int value, int next);              /* one more operand */
 int op_first(const Block *b, OpKind k);                /* of that kind, which the block has */
@@ -473,11 +481,16 @@ bool step_copies_params(const Step *s);
 const char *step_param(const Step *s);  /* the value that they read */
 /* of a stream beside compute, begun after what the weights' stream was given before it */
 bool op_follows_weights(OpKind k);
+int expert_rows(const Model *m, const Shape *s); /* of a token, at most: of a group of experts */
 /* elements of a rank with so many heads; 1: of a dimension that is no model's */
 int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d);
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits as burst_parts.h has them. */
 int step_units(const Step *s);
+int step_group_unit(const Step *s, int layer, int group); /* of a layer's experts, from 1 */
+/* Groups that the experts of the block's layers are in; 0: they have none, or are in the layer's unit. */
+int step_groups(const Step *s, int block);
+int step_unit_row(const Step *s, const Op *o, const Block *b); /* of Units, of the operation's unit */
 int step_visits(const Step *s);
 int unit_of_visit(const Step *s, int visit);
 int64_t step_sequences(const Step *s); /* of a step, one after the other */
@@ -527,6 +540,7 @@ bool op_of_last_token(const Step *s, const StepOp *o);
 bool step_attends(const Step *s, int layer, int chunk, int key);
 /* Whether chunks of queries before this one are attended with its chunk of keys. */
 bool step_begun(const Step *s, const StepOp *o);
+int op_visit(const Step *s, const StepOp *o); /* of its unit: StepOp has that of the block */
 int op_chunk(const Step *s, const StepOp *o); /* of op_dim; 0: none */
 int op_slot(const Step *s, const StepOp *o); /* of values with two, which it has in its innermost loop */
 /* Which chunk of the value's rows the operation has: of its keys or its queries. */

@@ -46,6 +46,13 @@ static int next_index(const Step *s, const StepOp *at, LoopDim d, int index)
 
 static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, int around);
 
+static void see_op(const Walk *w, StepOp at)
+{
+    if (at.op->group)
+        at.unit = step_group_unit(w->step, at.layer, at.op->group);
+    w->see(w->to, &at);
+}
+
 static void walk_loop(const Walk *w, StepOp at, const Op *first, const Op *end, int scope)
 {
     const Scope *n = &w->step->scopes.at[scope];
@@ -85,7 +92,7 @@ static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, i
             next++;
         at.op = o;
         if (scope == around)
-            w->see(w->to, &at);
+            see_op(w, at);
         else
             walk_scope(w, at, o, next, scope);
     }
@@ -97,7 +104,7 @@ static void walk_block(Walk *w, int block, int layer, int unit)
     const StepOp at = {.block = block, .layer = layer, .visit = w->visit, .unit = unit};
     if (b->ops.n)
         walk_ops(w, at, b->ops.at, b->ops.at + b->ops.n, 0);
-    w->visit++;
+    w->visit += block_of_layer(block) ? 1 + w->step->units.groups : 1;
 }
 
 static void walk_layer(Walk *w, int phase, int layer)
@@ -132,8 +139,9 @@ void step_walk(const Step *s, SeeOp see, void *to)
         walk_block(&w, BLOCK_ORTHOGONALIZE, 0, 0);
     for (int l = 0; l < layers && s->block[BLOCK_MATRICES].ops.n; l++)
         walk_block(&w, BLOCK_MATRICES, l, l + 1);
-    for (int unit = 0; unit < layers + 2; unit++)
-        walk_block(&w, BLOCK_OPTIMIZER, 0, unit);
+    for (int unit = 0; unit < step_units(s); unit++)
+        if (step_unit(s, unit)->elements) /* layers without experts have none in groups */
+            walk_block(&w, BLOCK_OPTIMIZER, 0, unit);
     walk_block(&w, BLOCK_DONE, 0, layers + 1);
 }
 
@@ -153,6 +161,22 @@ int step_unroll(Arena *a, const Step *s, const StepOp **out)
     return u.ops.n;
 }
 
+int op_visit(const Step *s, const StepOp *o)
+{
+    const int phase = block_phase(o->block), group = o->op->group;
+    const bool down = phase == BLOCK_BACKWARD || phase == BLOCK_BACKWARD_LOWER;
+    return o->visit + (down && group ? s->units.groups + 1 - group : group);
+}
+
+/* The unit that backward reduced before: a layer's is after its experts', whose last group comes first. */
+static int unit_before(const Step *s, const StepOp *o)
+{
+    const int groups = step_groups(s, o->block), group = o->op->group;
+    if (!groups || group == groups)
+        return groups ? o->layer + 2 : o->unit + 1;
+    return step_group_unit(s, o->layer, group + 1);
+}
+
 static int unit_index(const Step *s, const StepOp *o, Operand x)
 {
     if (o->op->embedding)
@@ -160,8 +184,8 @@ static int unit_index(const Step *s, const StepOp *o, Operand x)
     if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
     if (x.next < 0)
-        return o->unit + 1; /* backward visited it before */
-    return x.next ? unit_of_visit(s, o->visit + x.next) : o->unit;
+        return unit_before(s, o);
+    return x.next ? unit_of_visit(s, op_visit(s, o) + x.next) : o->unit;
 }
 
 int operand_index(const Step *s, const StepOp *o, Operand x)
@@ -169,7 +193,7 @@ int operand_index(const Step *s, const StepOp *o, Operand x)
     switch (s->values.at[x.value].index) {
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + x.next;
-    case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_VISIT: return op_visit(s, o) + x.next;
     case INDEX_CHUNK: return op_chunk(s, o);
     case INDEX_SLOT: return op_slot(s, o);
     case INDEX_UNIT: return unit_index(s, o, x);
@@ -194,7 +218,8 @@ int step_event(const Step *s, const StepOp *o)
     if (k != OP_GATHER && k != OP_FETCH)
         return EVENT_SLOTS * (int)k;
     const bool apart = s->values.at[x.value].index == INDEX_NONE; /* a tied embedding */
-    return EVENT_SLOTS * (int)k + (apart ? 2 : (operand_index(s, o, x) + 2) % 2);
+    const int turn = k == OP_GATHER ? op_visit(s, o) + x.next : operand_index(s, o, x);
+    return EVENT_SLOTS * (int)k + (apart ? 2 : (turn + 2) % 2);
 }
 
 static const Value *copied(const Step *s, const Op *o)
@@ -250,5 +275,5 @@ bool op_follows(const Step *s, const StepOp *o)
     if (o->op->kind != OP_GATHER || o->op->embedding)
         return true;
     /* the embedding's backward, the last visit, needs no weights */
-    return o->visit + o->op->write[0].next <= step_visits(s) - 2;
+    return op_visit(s, o) + o->op->write[0].next <= step_visits(s) - 2;
 }

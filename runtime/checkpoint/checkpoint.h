@@ -43,7 +43,7 @@ enum { CHECKPOINT_VERSION = 1, CHECKPOINT_KINDS = 3, CHECKPOINT_PREFIX = 16, CHE
 #define CHECKPOINT_MAGIC "BURSTCKP"
 #define CHECKPOINT_END "BURSTEND"
 #define CHECKPOINT_STEPS_MOST (INT64_C(1) << 52) /* so that ranks can exchange step numbers as doubles */
-/* A section has one kind (param, m, v) of one unit, its elements without padding. */
+/* A section has one kind (param, m, v) of one unit of files, its elements without padding. */
 typedef struct Layout {
     /* on rank 0, when writing: [data_at]: magic, version, length of the JSON, JSON, zeros */
     char *header;

@@ -24,11 +24,10 @@ static json_t *model_facts(const BurstPlan *p)
 static json_t *unit_facts(const BurstPlan *p)
 {
     json_t *units = json_array();
-    for (int i = 0; units && i < p->unit_rows; i++) {
-        const BurstUnit *u = &p->units[i];
-        json_array_append_new(units, json_pack("{s:s, s:I, s:i}", "name", u->name, "elements",
-                                               (json_int_t)u->elements, "repeat", u->repeat));
-    }
+    for (int i = 0, unit = 0; units && unit < burst_whole_count(p); unit += p->units[i++].repeat)
+        json_array_append_new(units, json_pack("{s:s, s:I, s:i}", "name", p->units[i].name, "elements",
+                                               (json_int_t)burst_whole_elements(p, unit), "repeat",
+                                               p->units[i].repeat));
     return units;
 }
 
@@ -173,13 +172,13 @@ static bool make_header(Layout *l, const BurstPlan *p, const BurstTrain *t, int6
 int layout_at(BurstCtx *c, const BurstPlan *p, off_t data_at, Layout *l)
 {
     l->data_at = data_at;
-    l->sections = CHECKPOINT_KINDS * burst_unit_count(p);
+    l->sections = CHECKPOINT_KINDS * burst_whole_count(p);
     l->section_at = calloc((size_t)l->sections + 1, sizeof *l->section_at);
     if (!l->section_at)
         return burst_fail(c, BURST_E_MEMORY, "out of memory for the checkpoint's section table");
     l->section_at[0] = data_at;
     for (int s = 0; s < l->sections; s++)
-        l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_unit(p, s / CHECKPOINT_KINDS)->elements *
+        l->section_at[s + 1] = l->section_at[s] + (off_t)(burst_whole_elements(p, s / CHECKPOINT_KINDS) *
                                                           (int64_t)sizeof(float));
     l->footer_at = l->section_at[l->sections];
     l->end = l->footer_at + 4 * (l->sections + 1) + 8;

@@ -221,18 +221,26 @@ static int verify(BurstCtx *c, Source *s, unsigned char *block)
     return status;
 }
 
+static bool read_runs(const BurstCtx *c, const BurstPlan *p, const BurstUnit *u, float *slice, int fd,
+                      off_t section_at)
+{
+    memset(slice, 0, (size_t)u->shard * sizeof *slice);
+    for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+        for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
+            if (!read_at(fd, slice + r.at, (size_t)r.count * sizeof *slice,
+                         section_at + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
+                return false;
+    return true;
+}
+
 static bool read_slices(const BurstCtx *c, const BurstPlan *p, BurstWeights *w, const Layout *l, int fd)
 {
     float **const kind[CHECKPOINT_KINDS] = {w->param, w->m, w->v};
     for (int s = 0; s < l->sections; s++) {
-        const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
-        float *slice = kind[s % CHECKPOINT_KINDS][s / CHECKPOINT_KINDS];
-        memset(slice, 0, (size_t)u->shard * sizeof *slice);
-        for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
-            for (BurstRun r = {0}; burst_next_run(p, c->rank, u, t, &r);)
-                if (!read_at(fd, slice + r.at, (size_t)r.count * sizeof *slice,
-                             l->section_at[s] + (off_t)((t->offset + r.from) * (int64_t)sizeof *slice)))
-                    return false;
+        const int whole = s / CHECKPOINT_KINDS;
+        for (int n = 0, unit = whole; unit >= 0; unit = burst_part_of_whole(p, whole, ++n))
+            if (!read_runs(c, p, burst_unit(p, unit), kind[s % CHECKPOINT_KINDS][unit], fd, l->section_at[s]))
+                return false;
     }
     return true;
 }

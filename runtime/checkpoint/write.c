@@ -38,13 +38,21 @@ int checkpoint_create(BurstCtx *c, const Layout *l, const char *path)
                                  (double)bytes / (1 << 30), strerror(reason));
 }
 
-/* Elements of a section whose sum this rank computes: its shard, or none if a replica does. A section that
- * tensor ranks split by columns counts whole or not at all. */
+/* Whether ranks' shards follow each other in the section: tensor ranks split none of it, and it is one
+ * unit. */
+static bool is_in_order(const BurstPlan *p, int section)
+{
+    const int whole = section / CHECKPOINT_KINDS;
+    return !unit_is_split(p, burst_unit(p, whole)) && burst_part_of_whole(p, whole, 1) < 0;
+}
+
+/* Elements of a section whose sum this rank computes: its shard, or none if a replica does. Where shards do
+ * not follow each other it counts whole or not at all. */
 static int64_t slice_of(const BurstPlan *p, int section, int rank)
 {
     const BurstUnit *u = burst_unit(p, section / CHECKPOINT_KINDS);
-    if (unit_is_split(p, u))
-        return section % p->world == rank ? u->elements : 0;
+    if (!is_in_order(p, section))
+        return section % p->world == rank ? burst_whole_elements(p, section / CHECKPOINT_KINDS) : 0;
     int64_t left = u->elements - rank % plan_shards(p) * u->shard;
     if (left < 0 || !plan_writes(p, rank, section))
         return 0;
@@ -67,13 +75,15 @@ static bool write_slices(BurstCtx *c, const BurstPlan *p, const BurstWeights *w,
 {
     float **const kind[CHECKPOINT_KINDS] = {w->param, w->m, w->v};
     for (int s = 0; s < l->sections; s++) {
-        const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
-        const float *slice = kind[s % CHECKPOINT_KINDS][s / CHECKPOINT_KINDS];
-        if (plan_writes(p, c->rank, s) && !write_runs(c, p, u, slice, fd, l->section_at[s]))
-            return false;
-        if (!unit_is_split(p, u))
-            sums[s] = (uint32_t)crc32_z(0, (const Bytef *)slice,
-                                        (size_t)slice_of(p, s, c->rank) * sizeof *slice);
+        const int whole = s / CHECKPOINT_KINDS;
+        float **of_kind = kind[s % CHECKPOINT_KINDS];
+        for (int n = 0, unit = whole; unit >= 0; unit = burst_part_of_whole(p, whole, ++n))
+            if (plan_writes(p, c->rank, s) &&
+                !write_runs(c, p, burst_unit(p, unit), of_kind[unit], fd, l->section_at[s]))
+                return false;
+        if (is_in_order(p, s))
+            sums[s] = (uint32_t)crc32_z(0, (const Bytef *)of_kind[whole],
+                                        (size_t)slice_of(p, s, c->rank) * sizeof **of_kind);
     }
     return write_at(fd, sums, (size_t)l->sections * sizeof *sums, slice_sums_at(l, c->rank));
 }
@@ -98,9 +108,8 @@ static int sum_split(BurstCtx *c, const BurstPlan *p, const Layout *l, const cha
     int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     bool done = fd >= 0;
     for (int s = 0; done && s < l->sections; s++) {
-        const BurstUnit *u = burst_unit(p, s / CHECKPOINT_KINDS);
         uint32_t sum;
-        if (unit_is_split(p, u) && slice_of(p, s, c->rank))
+        if (!is_in_order(p, s) && slice_of(p, s, c->rank))
             done = sum_section(fd, l->section_at[s], l->section_at[s + 1], &sum) &&
                    write_at(fd, &sum, sizeof sum, slice_sums_at(l, c->rank) + s * (off_t)sizeof sum);
     }
@@ -200,7 +209,7 @@ static int write_all(BurstCtx *c, const BurstPlan *p, const BurstWeights *w, con
         status = checkpoint_create(c, l, path);
     BURST_TRY(all_agree(c, status));
     BURST_TRY(all_agree(c, write_mine(c, p, w, l, path)));
-    if (p->tensor)
+    if (p->tensor || p->expert_groups)
         BURST_TRY(all_agree(c, sum_split(c, p, l, path)));
     return c->rank == 0 ? finish(c, p, l, path) : BURST_OK;
 }

@@ -195,6 +195,7 @@ typedef struct Filler { const BurstCtx *c; const BurstPlan *p; const BurstWeight
 static void fill_unit(const Filler *f, int unit, int part, int parts)
 {
     const BurstUnit *u = burst_unit(f->p, unit);
+    const int whole = burst_whole_unit(f->p, unit); /* the same values whatever unit a tensor is in */
     for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
         for (BurstRun r = {0}; burst_next_run(f->p, f->c->rank, u, t, &r);) {
             float *at = f->w->param[unit] + r.at;
@@ -202,7 +203,7 @@ static void fill_unit(const Filler *f, int unit, int part, int parts)
             for (int64_t i = r.count * part / parts; i < r.count * (part + 1) / parts; i++)
                 at[i] = t->init_std <= 0
                             ? 1 + t->init_std
-                            : t->init_std * normal_of((uint64_t)f->c->train->seed, unit, first + i);
+                            : t->init_std * normal_of((uint64_t)f->c->train->seed, whole, first + i);
         }
 }
 

@@ -101,12 +101,20 @@ typedef struct BurstExperts {
      * softmax over all E; 0: none. */
     double balance;
     int everywhere; /* alpha, offset and limit are of the shared expert and of layers without experts too */
+    /* Of a group of them that an operation has: its first one, and the most rows of a token, which are its
+     * choices among them; rows 0: it has all. */
+    int first, rows;
 } BurstExperts;
 static inline int burst_activation_gates(int activation) { return activation <= BURST_ACTIVATION_GEGLU_TANH; }
 /* Columns of an expert's first product: its gate and up, or its up alone. */
 static inline int burst_experts_columns(const BurstExperts *m)
 {
     return (burst_activation_gates(m->activation) ? 2 : 1) * m->width;
+}
+/* Rows of n tokens at most. */
+static inline int64_t burst_expert_rows(const BurstExperts *m, int64_t n)
+{
+    return n * (m->rows ? m->rows : m->top);
 }
 /* member, setting of a model, its words */
 #define BURST_LAYER_FIELDS(X) \

@@ -88,15 +88,21 @@ typedef struct BurstSpan {
 /* A step visits its units of weights in this order: embedding (unit 0), layers (1 to `layers`), head, layers
  * in reverse, embedding. If layers are in groups of which only the first saves its input, backward of a
  * group first visits all its layers but the last, upwards, to recompute the others' inputs; the last group
- * may be shorter and does the same. group 1: each layer saves. */
-static inline int burst_visits(int layers, int group)
+ * may be shorter and does the same. group 1: each layer saves.
+ *
+ * If a layer's experts are in `apart` units of their own, these are numbered after the head: first the first
+ * of each layer, then the second. A layer's visit is followed by theirs, in backward by the last one's first.
+ * apart 0: they are in the layer's. */
+static inline int burst_visits(int layers, int group, int apart)
 {
-    return 2 * layers + 3 + (layers - 1) / group * (group - 1);
+    return (1 + apart) * (2 * layers + (layers - 1) / group * (group - 1)) + 3;
 }
 
-static inline int burst_unit_at(int layers, int group, int visit)
+/* The same without units of experts. down: whether layers come in reverse. */
+static inline int burst_turn_at(int layers, int group, int visit, int *down)
 {
     const int head = layers + 1, top = (layers - 1) % group + 1, back = visit - head - 1;
+    *down = visit > head;
     if (visit <= head)
         return visit;
     if (back < top)
@@ -105,7 +111,25 @@ static inline int burst_unit_at(int layers, int group, int visit)
     const int end = layers - top - (back - top) / each * group;
     if (end <= 0)
         return end == 0 && at == 0 ? 0 : -1; /* after the last visit there is none */
+    *down = at >= group - 1;
     return at < group - 1 ? end - group + 1 + at : end - (at - (group - 1));
+}
+
+static inline int burst_unit_at(int layers, int group, int apart, int visit)
+{
+    const int each = 1 + apart, head = each * layers + 1;
+    int within = 0, turn = 0, down;
+    if (visit > head)
+        within = visit - head - 1, turn = layers + 2;
+    else if (visit == head)
+        turn = layers + 1;
+    else if (visit > 0)
+        within = visit - 1, turn = 1;
+    const int unit = burst_turn_at(layers, group, turn + within / each, &down), nth = within % each;
+    if (nth == 0)
+        return unit;
+    const int of = down ? apart - nth : nth - 1; /* the group, from 0 */
+    return unit <= 0 ? -1 : layers + 1 + of * layers + unit;
 }
 
 /* The predicted step of one rank (runtime/timeline/forecast.c). It is a sequence of visits, each of one
@@ -127,7 +151,7 @@ typedef struct BurstSequenceForecast {
 } BurstSequenceForecast;
 typedef struct BurstForecast {
     int rank;              /* the rank, the one that computes most */
-    int layers, group, sequences, visits, stretches;
+    int layers, group, apart, sequences, visits, stretches; /* layers, group, apart: burst_unit_at */
     const BurstSequenceForecast *sequence;
     const BurstVisit *visit;
     const BurstStretch *stretch;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 26 /* raised when programs emitted by an older burstc no longer fit */
+#define BURST_RT_ABI 27 /* raised when programs emitted by an older burstc no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,7 +52,7 @@ enum { BURST_WHOLE, BURST_BY_ROWS, BURST_BY_COLS, BURST_BY_KEY_ROWS, BURST_BY_KE
 typedef struct BurstTensor {
     const char *name; /* within the unit, as in Hugging Face: "self_attn.q_proj.weight" */
     int64_t rows, cols;
-    int64_t offset;   /* elements from the start of the unit */
+    int64_t offset;   /* elements from the start of the unit of files */
     float init_std;   /* 0: ones (norms); -1: zeros (biases); both are vectors without decay */
     /* over tensor ranks: BURST_WHOLE, .... rows, cols and offset describe the whole tensor, as in files */
     int split;
@@ -64,7 +64,8 @@ typedef struct BurstUnit {
     int tensors;
     const BurstTensor *tensor;
     /* neighbouring layers of one kind; 1 for other units. Units are numbered in table order, repeats one
-     * after the other: the embedding, layers, the head */
+     * after the other: the embedding, layers, the head, each layer's first group of experts, each one's
+     * second */
     int repeat;
 } BurstUnit;
 typedef struct BurstWeights {
@@ -79,6 +80,13 @@ typedef struct BurstWeights {
 typedef struct BurstOwn { int64_t first, tokens, each; } BurstOwn;
 BurstOwn burst_own_tokens(const struct BurstPlan *p, int rank, int64_t n);
 int burst_unit_count(const struct BurstPlan *p);
+/* Files have a layer's tensors in one unit, also where its experts are in units of their own: the unit of
+ * files, how many there are, the elements of one, and the n-th unit that it consists of; -1: there are no
+ * more. */
+int burst_whole_unit(const struct BurstPlan *p, int unit);
+int burst_whole_count(const struct BurstPlan *p);
+int64_t burst_whole_elements(const struct BurstPlan *p, int whole);
+int burst_part_of_whole(const struct BurstPlan *p, int whole, int n);
 const BurstUnit *burst_unit(const struct BurstPlan *p, int unit); /* its row of the table */
 /* Takes the shards from the arena, one kind after the other (gradients last, unless the program places
  * them), and fills param from the plan's seed: element i of unit u is the same for every world size. */
@@ -184,6 +192,7 @@ typedef struct BurstPlan {
     const int *layer_mask;         /* [layers] -> masks */
     const BurstUnit *units;
     int unit_rows;
+    int expert_groups; /* units that a layer's experts are in; 0: the layer's */
     /* names of the per-token tables that masks use; "doc" is filled from separators */
     const char *const *tables;
     int table_count;

@@ -145,8 +145,10 @@ int burst_op_gate_elements_back(BurstExec *e, int gate, double scale, int64_t n,
 /* ---- experts (burst_model.h) ----
  * A choice is a token's k-th expert: choices are numbered token * top + k. Rows are the choices in the order
  * of their experts, those of one expert in the order of their tokens: expert e has rows first[e] up to
- * first[e + 1]. slot[n][top]: the row of a choice; row[n * top]: the choice of a row. Matrices of experts
- * follow each other: up [experts][2 * width][hidden], the gate's columns first; down
+ * first[e + 1]. slot[n][top]: the row of a choice; row[n * top]: the choice of a row. Of a group of experts,
+ * whose number m->first is the first's, rows are the choices of these alone: slot is -1 for others, row[n *
+ * m->rows] is -1 behind the last, and each operation leaves other choices' gradients as they are. Matrices of
+ * experts follow each other: up [experts][2 * width][hidden], the gate's columns first; down
  * [experts][hidden][width]. scratch: of products by experts' matrices burst_experts_floats(hidden) floats on
  * the host, unused on a device; of the router and of burst_op_arrange burst_gpu_experts_bytes(experts) bytes
  * on a device, unused on the host. */

@@ -20,6 +20,33 @@ const BurstUnit *burst_unit(const BurstPlan *p, int unit)
     return row;
 }
 
+static bool has_parts(const BurstPlan *p, int whole)
+{
+    return p->expert_groups && whole > 0 && whole <= p->layers;
+}
+
+int burst_whole_unit(const BurstPlan *p, int unit)
+{
+    return p->expert_groups && unit > p->layers + 1 ? 1 + (unit - p->layers - 2) % p->layers : unit;
+}
+
+int burst_whole_count(const BurstPlan *p) { return p->expert_groups ? p->layers + 2 : burst_unit_count(p); }
+
+int burst_part_of_whole(const BurstPlan *p, int whole, int n)
+{
+    if (n == 0)
+        return whole;
+    return has_parts(p, whole) && n <= p->expert_groups ? p->layers + 1 + (n - 1) * p->layers + whole : -1;
+}
+
+int64_t burst_whole_elements(const BurstPlan *p, int whole)
+{
+    int64_t elements = 0;
+    for (int n = 0; burst_part_of_whole(p, whole, n) >= 0; n++)
+        elements += burst_unit(p, burst_part_of_whole(p, whole, n))->elements;
+    return elements;
+}
+
 /* ---- tensors that a folder has in several ---- */
 
 static const SplitTensor *split_of(const Family *f, const BurstTensor *t)
@@ -88,7 +115,7 @@ static void full_name(const BurstPlan *p, const Naming *n, int unit, const char 
 {
     const Family *f = n->family;
     const BurstUnit *row = burst_unit(p, unit);
-    const int layer = unit - 1;
+    const int layer = burst_whole_unit(p, unit) - 1;
     const char *number = strstr(row->name, "%d");
     if (number && f->layers)
         snprintf(name, ST_NAME, "%s.%d.%s", f->layers, layer, tensor);

@@ -30,6 +30,9 @@
 #define PLAN_PIECES 1 /* of a rank's keys */
 #endif
 #define PLAN_KEYS (PLAN_GROUP * PLAN_PIECES) /* chunks of keys */
+#ifndef PLAN_EXPERT_GROUPS
+#define PLAN_EXPERT_GROUPS 0 /* units of weights that a layer's experts are in; 0: the layer's */
+#endif
 #ifndef PLAN_HEAD_PIECES
 #define PLAN_HEAD_PIECES 1 /* in which all-to-alls and attention take a share's query heads */
 #endif

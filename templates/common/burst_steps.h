@@ -6,8 +6,14 @@
 #ifndef PLAN_GROUP_LAYERS
 #define PLAN_GROUP_LAYERS 1 /* layers of a group; the first saves its input */
 #endif
-#define PLAN_VISITS (burst_visits(PLAN_LAYERS, PLAN_GROUP_LAYERS) - 1)
-enum { PLAN_EMBED = 0, PLAN_HEAD = PLAN_LAYERS + 1 };
+#define PLAN_VISITS (burst_visits(PLAN_LAYERS, PLAN_GROUP_LAYERS, PLAN_EXPERT_GROUPS) - 1)
+/* units; the visit of the head */
+enum {
+    PLAN_EMBED = 0,
+    PLAN_HEAD = PLAN_LAYERS + 1,
+    PLAN_UNITS = PLAN_HEAD + 1 + PLAN_LAYERS * PLAN_EXPERT_GROUPS,
+    PLAN_HEAD_VISIT = PLAN_LAYERS * (1 + PLAN_EXPERT_GROUPS) + 1
+};
 #ifdef PLAN_INFER
 enum { PLAN_SEQUENCES = 2 }; /* weights last from the first on */
 #else
@@ -17,7 +23,7 @@ enum { PLAN_SEQUENCES = PLAN_BATCH / PLAN_DATA }; /* of this rank's group, one a
 /* The unit of a visit, in order of use (burst_parts.h). */
 static inline int plan_unit_at(int visit)
 {
-    return burst_unit_at(PLAN_LAYERS, PLAN_GROUP_LAYERS, visit);
+    return burst_unit_at(PLAN_LAYERS, PLAN_GROUP_LAYERS, PLAN_EXPERT_GROUPS, visit);
 }
 
 /* Elements of a unit in each rank's shard. */
@@ -158,7 +164,7 @@ static inline int plan_check_units(BurstCtx *c, PlanState *s)
 {
     const int64_t down = s->copies.down_bytes, up = s->copies.up_bytes;
     int64_t shards = 0;
-    for (int unit = 0; unit <= PLAN_HEAD; unit++)
+    for (int unit = 0; unit < PLAN_UNITS; unit++)
         shards += plan_shard(unit);
 #ifdef PLAN_DEVICE_UPDATE
     const int64_t grads = 3 * shards * (int64_t)sizeof(float), params = grads;
@@ -177,8 +183,9 @@ static inline int plan_check_units(BurstCtx *c, PlanState *s)
 
 static inline int plan_update_units(BurstCtx *c, PlanState *s)
 {
-    for (int unit = 0; unit <= PLAN_HEAD; unit++)
-        BURST_TRY(plan_step_optimizer(c, s, unit));
+    for (int unit = 0; unit < PLAN_UNITS; unit++)
+        if (plan_shard(unit)) /* a layer without experts has none in groups */
+            BURST_TRY(plan_step_optimizer(c, s, unit));
     BURST_TRY(plan_step_done(c, s));
 #ifdef PLAN_DEVICE_UPDATE
     BURST_TRY(burst_op_all_back(s->exec));

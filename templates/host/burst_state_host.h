@@ -43,7 +43,8 @@ typedef struct PlanState {
     double loss[1];                /* sum over counted tokens */
     const BurstTables *tables;
 #ifdef PLAN_DEVICE_UPDATE
-    float *fetched_at[3][PLAN_LAYERS + 2]; /* parameters and moments of `fetched` */
+    float
+        *fetched_at[3][PLAN_LAYERS * (1 + PLAN_EXPERT_GROUPS) + 2]; /* parameters and moments of `fetched` */
 #endif
 } PlanState;
 

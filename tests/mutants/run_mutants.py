@@ -27,7 +27,7 @@ for folder in ("lib", "training"):
 import emitted  # noqa: E402
 import run_training as training  # noqa: E402
 import runner  # noqa: E402
-from run_training import BIAS, DOCUMENT, EXPERTS, NORM, ONE, SCANS, WHOLE, Layout, Shape  # noqa: E402
+from run_training import ALTERNATING, BIAS, DOCUMENT, EVERY_OTHER, EXPERTS, NORM, ONE, SCANS, SIGMOIDS, WHOLE, Layout, Shape  # noqa: E402
 from runner import require, run, scaled_timeout  # noqa: E402
 
 FOLDERS = ("attention", "step/passes", "step/memory")
@@ -49,6 +49,9 @@ PROGRAMS = {
     "groups": (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(2)", offload="activations"), DEEP),
     "experts": (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, recompute="full"), TEXT._replace(experts=EXPERTS)),
     "expert_groups": (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(2)"), DEEP._replace(experts=EXPERTS)),
+    "experts_apart": (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, recompute="selective", groups=5), TEXT._replace(experts=EXPERTS)),
+    "experts_apart_tensor": (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, weights="zero2", groups=3), TEXT._replace(kv_heads=4, experts=SIGMOIDS)),
+    "experts_apart_mixed": (Layout("ring", "keys", "zigzag", lanes=2, groups=3), Shape(vocab=256, masks=ALTERNATING, experts=EVERY_OTHER)),
     "scans": (Layout("ring", "keys", "zigzag", lanes=2, recompute="full"), Shape(vocab=256, masks=DOCUMENT, experts=SCANS)),
     "scans_tensor": (Layout("ring", "keys", "zigzag", lanes=4, tensor=2), Shape(vocab=256, kv_heads=4, masks=DOCUMENT, experts=SCANS)),
     "heads": (Layout("ulysses", "keys", "contiguous", lanes=2, recompute="full", head_chunks=3), Shape(vocab=256, heads=16, kv_heads=8, masks=("causal", "document"))),

@@ -82,6 +82,10 @@ POINTS = [
     Point(part="moe { experts 16; top 4; ffn swiglu 96; score sigmoid; normalize yes; correction yes; scale 2.5; shared 48; }", more="recompute full; ffn chunks 2;"),
     Point(part="moe { experts 16; top 4; ffn swiglu 96; score sigmoid; normalize yes; correction yes; groups 4; top_groups 2; group_score two; }", more="recompute selective;"),
     Point(part="moe { experts 16; top 2; ffn swiglu 72; groups 4; top_groups 1; group_score max; }", more="offload optimizer; update host;"),
+    Point(part="moe { experts 8; top 2; ffn swiglu 96; normalize yes; }", more="experts in 2 groups;"),
+    Point(part="moe { experts 8; top 3; ffn swiglu 96; normalize yes; router_bias yes; bias yes; shared 48; }", more="recompute selective; ffn chunks 3; experts in 4 groups;"),
+    Point(part="moe { experts 16; top 4; ffn swiglu 136; score sigmoid; normalize yes; correction yes; }", more="recompute full; token chunks 3, attention; offload optimizer; update device; experts in 8 groups;"),
+    Point(masks=(*MASKS, *MASKS), part="moe layers 1, 3: { experts 6; top 2; ffn swiglu 72; } ffn swiglu 96;", more="recompute full(3); offload activations; experts in 3 groups;"),
 ]
 # Recurrent layers: Qwen3.5 and Qwen3-Next, whose attention has a gate, and Mamba-2 as in Granite 4; key_dims of all kernels.
 SCANS = {"delta": "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 64; value_dim 64; conv 4; }",

@@ -217,9 +217,42 @@ static void visits_are_in_their_order(void **state)
         for (int group = 1; group <= layers; group++) {
             int unit[VISITS];
             const int visits = visit_units(layers, group, unit);
-            assert_int_equal(burst_visits(layers, group), visits);
+            assert_int_equal(burst_visits(layers, group, 0), visits);
             for (int v = 0; v < visits; v++)
-                assert_int_equal(burst_unit_at(layers, group, v), unit[v]);
+                assert_int_equal(burst_unit_at(layers, group, 0, v), unit[v]);
+        }
+}
+
+/* A layer's visit, and those of its experts' units: upwards from the first, or downwards from the last. */
+static int visit_layer(int layers, int apart, int layer, bool down, int *unit)
+{
+    *unit++ = layer;
+    for (int g = 0; g < apart; g++)
+        *unit++ = layers + 1 + (down ? apart - 1 - g : g) * layers + layer;
+    return 1 + apart;
+}
+
+/* The same with experts in units of their own. */
+static void visits_of_experts_follow_their_layers(void **state)
+{
+    enum { LAYERS = 9, APART = 4 };
+    (void)state;
+    for (int layers = 1; layers <= LAYERS; layers++)
+        for (int group = 1, apart = 1 + layers % APART; group <= layers; group++) {
+            int unit[3 * LAYERS * (1 + APART) + 3] = {0}, n = 1;
+            for (int l = 1; l <= layers; l++)
+                n += visit_layer(layers, apart, l, false, unit + n);
+            unit[n++] = layers + 1;
+            for (int l = layers; l >= 1; l--) {
+                const bool last_of_group = l % group == 0 && l < layers;
+                for (int again = l - group + 1; last_of_group && again < l; again++)
+                    n += visit_layer(layers, apart, again, false, unit + n);
+                n += visit_layer(layers, apart, l, true, unit + n);
+            }
+            unit[n++] = 0;
+            assert_int_equal(burst_visits(layers, group, apart), n);
+            for (int v = 0; v < n; v++)
+                assert_int_equal(burst_unit_at(layers, group, apart, v), unit[v]);
         }
 }
 
@@ -229,6 +262,7 @@ int main(void)
         cmocka_unit_test(every_pass_leaves_a_list_that_holds),
         cmocka_unit_test(lists_that_cannot_be_are_refused),
         cmocka_unit_test(visits_are_in_their_order),
+        cmocka_unit_test(visits_of_experts_follow_their_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

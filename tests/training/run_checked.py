@@ -1,6 +1,6 @@
 """Programs of few tokens and odd shares, under address and undefined sanitizers, each gradient against float64.
 
-    python3 run_checked.py --toolchain toolchain.json --gradients OBJECTS [--seed N] [--count N]
+    python3 run_checked.py --toolchain toolchain.json --gradients OBJECTS [--seed N] [--count N] [--experts]
 
 The toolchain has a runtime with sanitizers. Layouts are drawn from all rows of the layout's table; among them are ranks without tokens, ranks
 of one token, uneven shares, blocks of fewer tokens than ranks, and more chunks than tokens. What burstc refuses is drawn again. Every fourth
@@ -119,7 +119,9 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time() // 86400))
     parser.add_argument("--count", type=int, default=8)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--experts", action="store_true", help="in each model, not in every fourth")
     args = parser.parse_args()
+    Drawn.experts = 1 if args.experts else Drawn.experts
     with runner.folder(args.work) as folder:
         done, failures = runner.check_all(Checked(args, folder).check, range(args.first, args.first + args.count))
     rows = [row for _, row in done]

@@ -1,8 +1,8 @@
 """Layouts drawn from all rows of the layout's table: refused with what to use instead, or trained as one rank trains.
 
-    python3 run_strangers.py --toolchain toolchain.json [--seed N] [--count N]
+    python3 run_strangers.py --toolchain toolchain.json [--seed N] [--count N] [--experts]
 
-Without --seed it is that of the day. Losses and norms of a few steps are those of one rank that saves everything, and a rank's memory is
+Without --seed it is that of the day; with --experts each model has experts, else every fourth. Losses and norms of a few steps are those of one rank that saves everything, and a rank's memory is
 what was predicted.
 """
 import json
@@ -40,6 +40,7 @@ def divisors(n, most=8):
 
 class Drawn:
     """A model, its layout on a few ranks, and the same model on one."""
+    experts = 0.25  # the share of models that have some
 
     def __init__(self, seed):
         self.seed, self.rng, self.dense, self.scans = seed, random.Random(seed), 0, 0
@@ -54,7 +55,7 @@ class Drawn:
         self.sequence, self.batch, self.layout = r.choice([61, 67, 97, 200, 301]), r.choice([2, 4]), self.draw_layout()
         if r.random() < 0.25:
             self.draw_latents()
-        if r.random() < 0.25:
+        if r.random() < self.experts:
             self.draw_experts()
         if self.nodes * self.lanes == self.data and r.random() < 0.5:
             self.draw_scans()
@@ -83,6 +84,8 @@ class Drawn:
         moe = f"moe {{ experts {experts}; top {top}; ffn swiglu {r.choice([8, 20])}; {shared} {score} {normalize} {r.choice(['', 'scale 2.5;'])} }}"
         ffn = re.search(r"ffn swiglu \d+;", self.shape).group()
         self.dense = r.choice([0, r.getrandbits(4)])  # a bit for each layer without experts
+        groups = random.Random(f"{self.seed} groups").choice([1, *divisors(experts, experts)])
+        self.layout += f" experts in {groups} groups;" if groups > 1 else ""
         self.shape = self.shape.replace(ffn, f"{moe} {ffn.replace('ffn', 'ffn layers @:')}")
 
     def draw_scans(self):
@@ -164,7 +167,9 @@ def main():
     parser = runner.options(__doc__, "--toolchain")
     parser.add_argument("--seed", type=int, default=int(time.time() // 86400))
     parser.add_argument("--count", type=int, default=12)
+    parser.add_argument("--experts", action="store_true")
     args = parser.parse_args()
+    Drawn.experts = 1 if args.experts else Drawn.experts
     with runner.folder(args.work) as folder:
         strangers = Strangers(args, folder)
         done, failures = runner.check_all(strangers.check, [Drawn(f"{args.seed}_{i}") for i in range(args.count)])

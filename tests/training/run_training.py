@@ -16,6 +16,7 @@ Parts: gradients  of every weight, on many layouts, against the float64 oracle
        optimizer  the same with parameters and moments in that arena
        muon       training steps by Muon against the same in float64; where whole matrices lie changes no bit that it need not; resuming
        bf16       gradients kept in bf16: of every weight against float64, and losses beside those of fp32
+       groups     losses of experts in any number of groups; resuming in another number, and exports: the same bytes
        equality   losses of 1, 2, 4, 8 and data 2 x context 4 ranks on the same data
        failure    a killed rank and a stopped one end the others; resuming goes on as if nothing had happened
        mpi        under mpirun the losses of the self-started run
@@ -67,6 +68,7 @@ class Layout(typing.NamedTuple):
     fetch: str = ""
     loss: str = ""
     update: str = "host"  # of an optimizer in the host's memory
+    groups: int = 1  # of a layer's experts
 
     def name(self):
         text = f"{self.schedule}_{self.travel}_{self.partition}_data{self.data}_{self.nodes}x{self.lanes}_{self.recompute}"
@@ -81,6 +83,7 @@ class Layout(typing.NamedTuple):
         text += f"_overlap{self.overlap}" if self.overlap else ""
         text += f"_fetch{self.fetch}" if self.fetch else ""
         text += "_device" if self.update == "device" else ""
+        text += f"_groups{self.groups}" if self.groups > 1 else ""
         text += self.gradients + self.loss
         return re.sub(r"[(), ]+", "", text)
 
@@ -108,6 +111,7 @@ class Layout(typing.NamedTuple):
         more += f" overlap {self.overlap};" if self.overlap else ""
         more += f" fetch {self.fetch};" if self.fetch else ""
         more += f" loss {self.loss};" if self.loss else ""
+        more += f" experts in {self.groups} groups;" if self.groups > 1 else ""
         return text.replace(" }", more + " }")
 
 
@@ -161,6 +165,17 @@ GRADIENTS = [
     (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective"), Shape(experts=BIASES)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, experts=MANY)),
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(masks=ALTERNATING, experts=MIXED)),
+    *((layout, Shape(kv_heads=4, experts=experts)) for layout, experts in (
+        (ONE._replace(groups=5), EXPERTS), (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, groups=3), SIGMOIDS),
+        (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective", groups=3), SIGMOIDS),
+        (Layout("ring", "keys", "zigzag", 2, 2, 4, "selective", "zero2", tensor=2, groups=5), GATED),
+        (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, groups=6), GROUPS), (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full", groups=4), BIASES),
+        (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective", groups=2), BIASES))),
+    *((layout, Shape(masks=ALTERNATING, tied="yes", experts=experts)) for layout, experts in (
+        (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(3)", offload="activations", groups=5), MIXED),
+        (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=3, queries="keys", recompute="full(2)", groups=9), EVERY_OTHER),
+        (Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero1", groups=3), EVERY_OTHER), (Layout("ring", "keys", "zigzag", lanes=2, weights="zero2", groups=3), EVERY_OTHER),
+        (Layout("ring", "keys", "zigzag", lanes=2, offload="activations, optimizer", update="device", groups=5), MIXED))),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, masks=ALTERNATING, experts=EVERY_OTHER)),
     (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(3)", offload="activations"), Shape(masks=ALTERNATING, experts=MIXED)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, offload="activations"),
@@ -456,6 +471,13 @@ GROUPED = [ONE._replace(token_chunks=3, queries="keys", offload="activations", r
            Layout("ring", "keys", "zigzag", lanes=4, tensor=2, weights="zero1", offload="activations, optimizer", recompute="full(2)")]
 KEYED = [w for w in QUERIED if w.schedule not in ("bidirectional", "halo")]  # these have pieces of keys
 SAMPLE = 11
+EIGHT = "moe { experts 8; top 2; ffn swiglu 24; normalize yes; }"
+GROUPED_PARTS = [("", EIGHT.replace("normalize", "shared 16; normalize")), ("norms both;", EIGHT.replace("normalize", "bias yes; balance 0.01; normalize")),
+                 ("norms after; residual_scale 0.5;", EIGHT.replace("normalize", "correction 0.01; normalize"))]
+GROUPED_EXPERTS = [ONE._replace(groups=2), ONE._replace(groups=4, chunks=3, recompute="selective"), Layout("ring", "keys", "zigzag", lanes=2, groups=8),
+                   Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3, recompute="full", groups=2),
+                   Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero2", groups=4), Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero1 within 2", groups=2),
+                   Layout("ring", "keys", "zigzag", lanes=2, offload="activations, optimizer", groups=4)]
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 MASKS = Shape(vocab=256, kv_heads=8, masks=("causal", "window(17)", "document", "bigbird(8, 1, 2, 4)"))
@@ -901,8 +923,36 @@ class Training:
             print(f"{layout.name()}, tied {tied}: {done.stdout.strip()}; losses differ by {apart:.2e}", flush=True)
             require(len(is_) == NEAR_STEPS and 0 < apart <= ROUNDED_LOSS, f"{layout}: losses with bf16 gradients")
 
+    def groups(self):
+        """Of experts: any number of them has the losses of all in the layer's unit, a run goes on in another number, and files are the same."""
+        for part, experts in GROUPED_PARTS:
+            self.agree(GROUPED_EXPERTS, shape=TEXT._replace(part=part, experts=experts))
+        self.same_files(TEXT._replace(masks=("causal", "causal"), experts=EIGHT, part="family mixtral;"))
 
-PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "balanced", "layers", "offload", "fetch", "optimizer", "muon", "bf16", "equality", "failure", "mpi"]
+    def same_files(self, shape):
+        layouts = [ONE, ONE._replace(groups=2), Layout("ring", "keys", "zigzag", lanes=2, groups=4), Layout("ring", "keys", "zigzag", lanes=4, tensor=2, groups=8)]
+        folder, exported = self.folder / "groups", []
+        for layout in layouts:
+            start, went_on = (self.folder / f"{name}_{layout.name()}" for name in ("start", "went_on"))
+            program = self.program(layout, NEAR_STEPS, shape._replace(kv_heads=4))
+            self.train(program, "--steps", "0", "--export", start, "--export-dtype", "f32")
+            if layout == layouts[1]:
+                right = self.train(program, "--checkpoint", folder, "--every", "10", "--keep", "2")
+                next(iter(sorted(folder.glob("step-*20.burst")))).unlink()
+                checkpoint = self.folder / "groups_kept"
+                shutil.copytree(folder, checkpoint)
+            exported.append({p.name: p.read_bytes() for p in start.glob("*.safetensors")})
+        require(len(exported[0]) > 0 and all(e == exported[0] for e in exported), "the first weights depend on groups")
+        for layout in layouts:
+            mine = self.folder / f"mine_{layout.name()}"
+            shutil.copytree(checkpoint, mine)
+            is_ = self.train(self.program(layout, NEAR_STEPS, shape._replace(kv_heads=4)), "--resume", "--checkpoint", mine, "--every", "1000")
+            apart = max(abs(is_[s]["loss"] / right[s]["loss"] - 1) for s in is_)
+            require(sorted(is_) == list(range(11, NEAR_STEPS + 1)) and apart <= NEAR, f"{layout}: resumed at {min(is_)}, losses differ by {apart:.2e}")
+            print(f"{layout.name()} resumed: losses differ by {apart:.2e}", flush=True)
+
+
+PARTS = ["gradients", "curve", "recompute", "memory", "tiles", "hybrid", "heads", "tokens", "tensor", "schedules", "balanced", "layers", "offload", "fetch", "optimizer", "muon", "bf16", "groups", "equality", "failure", "mpi"]
 
 
 def main():

@@ -22,7 +22,7 @@ size_t whole_arena(const BurstPlan *p)
 static bool is_tied(const BurstPlan *p)
 {
     int64_t matrices = 0;
-    const BurstUnit *last = burst_unit(p, burst_unit_count(p) - 1);
+    const BurstUnit *last = burst_unit(p, p->layers + 1);
     for (int i = 0; i < last->tensors; i++)
         matrices += last->tensor[i].rows > 1 && last->tensor[i].cols > 1;
     return matrices == 0;
@@ -192,7 +192,7 @@ int whole_weights(Whole *x, float *const *shards, double *out)
     for (int unit = 0; unit < burst_unit_count(x->p); unit++) {
         const BurstUnit *u = burst_unit(x->p, unit);
         BURST_TRY(gather(x, burst_shard_group(x->c), shards[unit], u->shard));
-        BURST_TRY(spread(x, u, unit - 1, out, &placed));
+        BURST_TRY(spread(x, u, burst_whole_unit(x->p, unit) - 1, out, &placed));
     }
     if (placed != x->count)
         return burst_fail(x->c, BURST_E_PLAN, "the plan has %lld weights, a Llama of its shape %lld",

@@ -78,6 +78,7 @@ static void apply(Backward *b, const Op *forward, const OpRule *r)
     o.weight = r->weight ? forward->weight : NULL;
     o.tensors = r->weight ? forward->tensors : 1;
     o.scale = forward->scale;
+    o.group = forward->group;
     for (const char *at = r->read; next_word(b, forward, &at, &x);)
         op_read(&o, x.value, x.next);
     for (const char *at = r->write; next_word(b, forward, &at, &x);) {
@@ -86,6 +87,8 @@ static void apply(Backward *b, const Op *forward, const OpRule *r)
         op_write(&o, x.value, x.next, b->started[x.value]);
         b->started[x.value] = true;
     }
+    if (o.kind == OP_EXPERTS_SUM) /* the next group's rows are others */
+        b->started[o.read[0].value] = false;
     *vec_push(b->step->arena, &b->to->ops) = o;
 }
 
@@ -207,21 +210,35 @@ static bool sums_go_on(const Backward *b, const Op *o)
     return false;
 }
 
-/* Another reader begins the gradient of experts' weights, to which that of biases adds, and of logits, to
- * which the balance loss adds. */
+/* Another reader begins the gradient of experts' weights, to which that of biases adds, of a group's experts
+ * one of the group; and of logits, to which the balance loss adds. */
 static bool gradient_begun(const Backward *b, const Op *o)
 {
     const bool adds = o->kind == OP_EXPERTS_OUT_BIAS || o->kind == OP_BALANCE;
     const Operand x = o->read[o->kind == OP_EXPERTS_OUT_BIAS];
     for (int j = 0; j < b->from->ops.n && adds; j++)
-        if (!b->done[j] && b->from->ops.at[j].kind != o->kind && reads(&b->from->ops.at[j], x))
+        if (!b->done[j] && b->from->ops.at[j].kind != o->kind && b->from->ops.at[j].group == o->group &&
+            reads(&b->from->ops.at[j], x))
             return false;
     return true;
 }
 
+/* Groups of experts follow each other, from the last to the first, as visits of their units do. */
+static bool group_begins(const Backward *b, const Op *o)
+{
+    static const OpKind last[] = {OP_EXPERTS_UP, OP_EXPERTS_BIAS, OP_EXPERTS_ACT, OP_EXPERTS_DOWN};
+    for (int j = 0; j < b->from->ops.n && o->kind == OP_EXPERTS_DOWN; j++)
+        for (int i = 0; i < countof(last) && !b->done[j]; i++)
+            if (b->from->ops.at[j].kind == last[i] && b->from->ops.at[j].group > o->group)
+                return false;
+    return true;
+}
+
+static bool may_begin(const Backward *b, const Op *o) { return gradient_begun(b, o) && group_begins(b, o); }
+
 static bool ready(const Backward *b, const Op *o)
 {
-    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o) && gradient_begun(b, o);
+    return !comes_last(b, o) && reads_undone(b, o) && !sums_go_on(b, o) && may_begin(b, o);
 }
 
 /* [values]: each value gets at most one more, its gradient. */
@@ -268,7 +285,8 @@ void step_backward(Step *s)
     if (s->program->model.experts.experts)
         step_add_value(s, (Value){.name = "expert_rows",
                                   .kind = VALUE_GRADIENT,
-                                  .dim = {s->values.at[step_value(s, "expert_out")].dim[0], DIM_TOP_HIDDEN},
+                                  .dim = {s->values.at[step_expert_value(s, "expert_out", 1)].dim[0],
+                                          DIM_TOP_HIDDEN},
                                   .gradient = -1});
     if (s->pieces && s->program->model.scan.heads)
         step_add_value(s, (Value){.name = "scan_after",

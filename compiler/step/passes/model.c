@@ -9,6 +9,7 @@
  * is there in the layers whose rows have it. */
 #include "step/step.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Whether a model has the part of a row; rows without one are every model's. */
@@ -269,6 +270,8 @@ typedef struct UnitMaker {
     const Shape *shape;
     Vec(UnitTensor) tensors;
     int64_t elements;
+    int first, end; /* experts that the unit has: first <= expert < end */
+    bool experts; /* and nothing else */
 } UnitMaker;
 
 static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
@@ -293,7 +296,7 @@ static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
 
 static void add_experts(UnitMaker *u, const Tensor *row)
 {
-    for (int e = 0; e < u->model->experts.experts; e++)
+    for (int e = u->first; e < u->end; e++)
         for (int i = 0; i < row->each; i++) {
             const char *number = strstr(row[i].name, "%d");
             add_tensor(u, &row[i],
@@ -302,17 +305,37 @@ static void add_experts(UnitMaker *u, const Tensor *row)
         }
 }
 
-static Unit unit_of(Arena *a, const Model *m, const Shape *s, int ranks, const char *name,
-                    const char *full_name, const Tensor *row, int n, int repeat)
+static Unit unit_of(UnitMaker u, int ranks, const char *name, const char *full_name, const Tensor *row, int n,
+                    int repeat)
 {
-    UnitMaker u = {.arena = a, .model = m, .shape = s};
     for (int i = 0; i < n; i += row[i].each ? row[i].each : 1)
-        if (has_part(m, row[i].part) && row[i].each)
+        if (has_part(u.model, row[i].part) && row[i].each)
             add_experts(&u, &row[i]);
-        else if (has_part(m, row[i].part))
+        else if (has_part(u.model, row[i].part) && !u.experts)
             add_tensor(&u, &row[i], row[i].name);
     return (Unit){name,        full_name,   repeat, ranks, u.elements, (u.elements + ranks - 1) / ranks,
                   u.tensors.n, u.tensors.at};
+}
+
+/* Of a layer's experts, group by group; last the unit of layers without. */
+static void add_groups(Arena *a, const Model *m, const Shape *s, int ranks, Unit *to)
+{
+    const int groups = s->expert_groups, each = groups ? m->experts.experts / groups : 0;
+    int layers = m->layers;
+    for (int k = 0; k < model_kinds(m); k++)
+        layers -= m->kinds > 1 && !model_with_kind(m, k).experts.experts ? model_layers_of(m, k) : 0;
+    for (int g = 0; g < groups; g++)
+        to[g] = unit_of((UnitMaker){.arena = a,
+                                    .model = m,
+                                    .shape = s,
+                                    .first = g * each,
+                                    .end = (g + 1) * each,
+                                    .experts = true},
+                        ranks, arena_printf(a, "experts_%d", g + 1), "model.layers.%d", layer_tensors,
+                        countof(layer_tensors), layers);
+    if (groups)
+        to[groups] = (Unit){"no_experts", "model.layers.%d", groups * (m->layers - layers), ranks, 0, 0, 0,
+                            NULL};
 }
 
 Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
@@ -320,26 +343,37 @@ Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
     const int ranks = within ? within : p->cluster.world;
     const Model *m = &p->model;
     const int kinds = model_kinds(m);
-    Unit *u = NEW_ARRAY(a, Unit, kinds + 2);
-    u[0] = unit_of(a, m, shape, ranks, "embedding", "model.embed_tokens", embed_tensors,
-                   countof(embed_tensors), 1);
+    const int groups = shape->expert_groups, rows = 2 + kinds + groups + (groups && kinds > 1);
+    const UnitMaker of_model = {.arena = a, .model = m, .shape = shape};
+    Unit *u = NEW_ARRAY(a, Unit, 3 + kinds + groups);
+    u[0] = unit_of(of_model, ranks, "embedding", "model.embed_tokens", embed_tensors, countof(embed_tensors),
+                   1);
     for (int k = 0; k < kinds; k++) {
         const Model of_kind = model_with_kind(m, k);
-        u[units_layer(k)] = unit_of(a, &of_kind, shape, ranks / shape->tensor,
-                                    kinds > 1 ? model_kind_name(m, k) : "layer", "model.layers.%d",
-                                    layer_tensors, countof(layer_tensors), model_layers_of(m, k));
+        u[units_layer(k)] = unit_of((UnitMaker){.arena = a,
+                                                .model = &of_kind,
+                                                .shape = shape,
+                                                .end = groups ? 0 : of_kind.experts.experts},
+                                    ranks / shape->tensor, kinds > 1 ? model_kind_name(m, k) : "layer",
+                                    "model.layers.%d", layer_tensors, countof(layer_tensors),
+                                    model_layers_of(m, k));
     }
-    u[1 + kinds] = unit_of(a, m, shape, ranks, "head", "head", head_tensors, countof(head_tensors), 1);
-    return (Units){2 + kinds, u, ranks};
+    u[1 + kinds] = unit_of(of_model, ranks, "head", "head", head_tensors, countof(head_tensors), 1);
+    add_groups(a, m, shape, ranks / shape->tensor, u + 2 + kinds);
+    return (Units){rows, u, ranks, 1 + kinds, groups};
 }
 
 int units_layer(int kind) { return 1 + kind; }
 
 const Unit *units_of(const Units *u, const Model *m, int unit)
 {
+    const int of_group = unit - m->layers - 2, kind = of_group < 0 ? 0 : model_kind(m, of_group % m->layers);
     if (unit == 0)
         return &u->at[0];
-    return unit > m->layers ? &u->at[u->n - 1] : &u->at[units_layer(model_kind(m, unit - 1))];
+    if (of_group >= 0)
+        return &u->at[u->head + 1 +
+                      (model_with_kind(m, kind).experts.experts ? of_group / m->layers : u->groups)];
+    return unit > m->layers ? &u->at[u->head] : &u->at[units_layer(model_kind(m, unit - 1))];
 }
 
 /* ---- values and operations ---- */
@@ -416,7 +450,10 @@ static const PartValue part_values[] = {
     {router_bias, {.name = "logits_product", .dim = {DIM_TOKENS, DIM_EXPERTS}, .element = EL_FLOAT}},
     {experts, {.name = "choice", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_INT, .kept = true}},
     {experts, {.name = "route", .dim = {DIM_TOKENS, DIM_TOP}, .element = EL_FLOAT, .kept = true}},
-    {experts, {.name = "expert_slot", .dim = {DIM_TOKENS, DIM_TOP_ROWS}, .element = EL_INT}},
+};
+/* Values of the experts, of each group of them if they are in groups. */
+static const PartValue expert_values[] = {
+    {experts, {.name = "expert_slot", .dim = {DIM_TOKENS, DIM_SLOTS}, .element = EL_INT}},
     {experts, {.name = "expert_row", .dim = {DIM_TOKENS, DIM_TOP_ROWS}, .element = EL_INT}},
     {experts, {.name = "expert_first", .dim = {DIM_BOUNDS}, .element = EL_INT}},
     {experts, {.name = "expert_gate_up", .dim = {DIM_TOKENS, DIM_TOP_PAIR}}},
@@ -424,6 +461,8 @@ static const PartValue part_values[] = {
     {experts, {.name = "expert_ffn", .dim = {DIM_TOKENS, DIM_TOP_WIDTH}}},
     {experts, {.name = "expert_out", .dim = {DIM_TOKENS, DIM_TOP_HIDDEN}}},
     {experts_bias, {.name = "expert_biases", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
+};
+static const PartValue more_values[] = {
     {first_norm_bias, {.name = "h1_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {second_norm_bias, {.name = "h2_plain", .dim = {DIM_TOKENS, DIM_HIDDEN}}},
     {gate_bias, {.name = "gate_up_product", .dim = {DIM_TOKENS, DIM_PAIR}}},
@@ -750,22 +789,42 @@ static bool lacks(const Model *m, const PartValue *row, int n, const char *name)
     return there && !has;
 }
 
-/* -1: a model of these parts has no such value. */
-static int value_of(const Step *s, const Model *m, const char *name)
+int step_expert_value(const Step *s, const char *name, int group)
 {
-    const bool none = lacks(m, first_values, countof(first_values), name) ||
-                      lacks(m, part_values, countof(part_values), name);
-    return none ? -1 : step_value(s, name);
+    char of_group[48];
+    snprintf(of_group, sizeof of_group, "%s_%d", name, group);
+    return step_value(s, s->units.groups ? of_group : name);
 }
 
-static Operand operand(const Step *s, const Model *m, const char *text)
+static bool is_of_experts(const char *name)
+{
+    bool is = false;
+    for (int i = 0; i < countof(expert_values); i++)
+        is |= strcmp(expert_values[i].value.name, name) == 0;
+    return is;
+}
+
+/* -1: a model of these parts has no such value. */
+static int value_of(const Step *s, const Model *m, const char *name, int group)
+{
+    const bool none = lacks(m, first_values, countof(first_values), name) ||
+                      lacks(m, part_values, countof(part_values), name) ||
+                      lacks(m, expert_values, countof(expert_values), name) ||
+                      lacks(m, more_values, countof(more_values), name);
+    if (none)
+        return -1;
+    return is_of_experts(name) ? step_expert_value(s, name, group) : step_value(s, name);
+}
+
+static Operand operand(const Step *s, const Model *m, const char *text, int group)
 {
     char name[32];
     const size_t n = strcspn(text, "+|");
     memcpy(name, text, n);
     name[n] = 0;
-    const int value = value_of(s, m, name);
-    return value < 0 && text[n] == '|' ? operand(s, m, text + n + 1) : (Operand){value, text[n] == '+'};
+    const int value = value_of(s, m, name, group);
+    return value < 0 && text[n] == '|' ? operand(s, m, text + n + 1, group)
+                                       : (Operand){value, text[n] == '+'};
 }
 
 bool step_counts(const Program *p)
@@ -780,20 +839,70 @@ static bool has_row(const Step *s, const Model *m, const Row *row)
     return has_part(m, row->part) && (!counts || step_counts(s->program));
 }
 
+static Op op_of_row(const Step *s, const Model *m, const Row *row, int group)
+{
+    Op o = op_make(row->kind);
+    o.weight = row->weight;
+    o.tensors = row->tensors ? row->tensors : 1;
+    o.scale = row->scale;
+    for (int j = 0; j < countof(row->read) && row->read[j]; j++)
+        o.read[j] = operand(s, m, row->read[j], group);
+    for (int j = 0; j < countof(row->write) && row->write[j]; j++)
+        o.write[j] = operand(s, m, row->write[j], group);
+    return o;
+}
+
+/* ---- experts in groups ---- */
+
+static const char *name_in_group(Arena *a, const char *name, int group)
+{
+    return group ? arena_printf(a, "%s_%d", name, group) : name;
+}
+
+/* Sums of the groups so far: each adds its own to that of the group before, the last one to the output. */
+static void add_up_groups(const Step *s, const Model *m, Op *o, int group)
+{
+    if (group < s->units.groups && o->kind == OP_COMBINE)
+        o->write[0] = (Operand){step_expert_value(s, "expert_sum", group), 0};
+    if (group > 1 && (o->kind == OP_EXPERTS_OUT_BIAS || (o->kind == OP_COMBINE && !experts_bias(m))))
+        o->read[2] = (Operand){step_expert_value(s, "expert_sum", group - 1), 0};
+}
+
+/* "mlp.experts.32.gate_proj.weight" of the group's first expert, for that of the first of all. */
+static const char *weight_in_group(const Step *s, const char *weight, int group)
+{
+    static const char all[] = "mlp.experts.0.";
+    const int first = s->program->model.experts.experts / s->units.groups * (group - 1);
+    return weight ? arena_printf(s->arena, "mlp.experts.%d.%s", first, weight + sizeof all - 1) : NULL;
+}
+
+static Op op_in_group(const Step *s, const Model *m, const Row *row, int group)
+{
+    Op o = op_of_row(s, m, row, group);
+    o.group = group;
+    o.weight = weight_in_group(s, o.weight, group);
+    add_up_groups(s, m, &o, group);
+    return o;
+}
+
+/* From the order of rows to the sum of a token's. */
+static bool is_of_group(const Step *s, const Row *row)
+{
+    return s->units.groups && row->kind >= OP_ARRANGE && row->kind <= OP_COMBINE;
+}
+
 static void add_rows(Step *s, const Model *m, int block, const Row *row, int rows)
 {
-    for (int i = 0; i < rows; i++) {
-        if (!has_row(s, m, &row[i]))
-            continue;
-        Op o = op_make(row[i].kind);
-        o.weight = row[i].weight;
-        o.tensors = row[i].tensors ? row[i].tensors : 1;
-        o.scale = row[i].scale;
-        for (int j = 0; j < countof(row->read) && row[i].read[j]; j++)
-            o.read[j] = operand(s, m, row[i].read[j]);
-        for (int j = 0; j < countof(row->write) && row[i].write[j]; j++)
-            o.write[j] = operand(s, m, row[i].write[j]);
-        *vec_push(s->arena, &s->block[block].ops) = o;
+    for (int i = 0, end; i < rows; i = end) {
+        const int groups = is_of_group(s, &row[i]) ? s->units.groups : 1;
+        end = i + 1;
+        while (groups > 1 && end < rows && is_of_group(s, &row[end]))
+            end++;
+        for (int g = 1; g <= groups; g++)
+            for (int j = i; j < end; j++)
+                if (has_row(s, m, &row[j]))
+                    *vec_push(s->arena, &s->block[block].ops) = groups > 1 ? op_in_group(s, m, &row[j], g)
+                                                                           : op_of_row(s, m, &row[j], 0);
     }
 }
 
@@ -840,6 +949,20 @@ static void add_part_values(Step *s, const PartValue *v, int n)
         add_values(s, &v[i].value, layers_have(&s->program->model, v[i].part), true);
 }
 
+static void add_expert_values(Step *s)
+{
+    static const Value sum = {.name = "expert_sum", .dim = {DIM_TOKENS, DIM_HIDDEN}};
+    for (int g = s->units.groups ? 1 : 0; g <= s->units.groups; g++)
+        for (int i = 0; i <= countof(expert_values); i++) {
+            const bool last = i == countof(expert_values);
+            Value v = last ? sum : expert_values[i].value;
+            v.name = name_in_group(s->arena, v.name, g);
+            add_values(s, &v,
+                       last ? g < s->units.groups : layers_have(&s->program->model, expert_values[i].part),
+                       true);
+        }
+}
+
 /* Blocks for the layers of a kind. */
 static void add_layer_blocks(Step *s, int kind)
 {
@@ -882,7 +1005,7 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
                 .units = units};
     *vec_push(a, &s->scopes) = (Scope){0}; /* the block's */
     memcpy(s->block, blocks, sizeof blocks);
-    s->block[BLOCK_HEAD].unit = s->block[BLOCK_DONE].unit = units.n - 1;
+    s->block[BLOCK_HEAD].unit = s->block[BLOCK_DONE].unit = units.head;
     for (int k = 0; k < model_kinds(&p->model); k++)
         add_layer_blocks(s, k);
     s->block[BLOCK_MOMENTUM].end = s->block[BLOCK_MATRICES].end = p->model.layers;
@@ -891,6 +1014,8 @@ Step *step_model(Arena *a, const Program *p, const Shape *shape, const Partition
         add_values(s, &part_end_values[i].value, has_part(&p->model, part_end_values[i].part), false);
     add_part_values(s, first_values, countof(first_values));
     add_part_values(s, part_values, countof(part_values));
+    add_expert_values(s);
+    add_part_values(s, more_values, countof(more_values));
     if (step_value(s, "selected") >= 0)
         s->values.at[step_value(s, "selected")].bytes = selected_bytes(s);
     add_rows(s, &p->model, BLOCK_EMBED, embed_rows, countof(embed_rows));

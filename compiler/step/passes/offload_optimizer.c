@@ -43,6 +43,14 @@ static Op wait_for(OpKind k, int value, int next)
 /* Makes compute wait for the previous unit's download, so that its gradients' memory is free. */
 static void download(Step *s, Block *b, int grad, int host)
 {
+    const int block = (int)(b - s->block);
+    for (int g = step_groups(s, block); g > 0; g--) {
+        Op both[] = {wait_for(OP_DOWNLOAD, host, -1), copy_of(OP_DOWNLOAD, grad, host)};
+        for (int i = 0; i < countof(both); i++) {
+            both[i].group = g;
+            op_insert(s, b, step_group_end(s, b, g), both[i]);
+        }
+    }
     if (b != &s->block[BLOCK_HEAD])
         *vec_push(s->arena, &b->ops) = wait_for(OP_DOWNLOAD, host, -1);
     *vec_push(s->arena, &b->ops) = copy_of(OP_DOWNLOAD, grad, host);

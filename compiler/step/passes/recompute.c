@@ -69,6 +69,21 @@ static void leave_chunks(Saver *s, const Op *w)
     }
 }
 
+/* Rows of experts are numbered within a chunk of the tokens: after a token's sum, which a norm reads, nothing
+ * of them is left. */
+static void leave_experts(Saver *s, const Op *w)
+{
+    const Choice *c = &s->step->choice;
+    const bool chunks = c->ffn_chunks > 1 || c->token_chunks > 1;
+    for (int i = 0; i < s->forward->ops.n && w->kind == OP_COMBINE && chunks; i++) {
+        const Op *o = &s->forward->ops.at[i];
+        for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && o->group == w->group &&
+                        o->kind >= OP_ARRANGE && o->kind < OP_COMBINE;
+             j++)
+            s->here[o->write[j].value] = saves(s->set, s->step->values.at[o->write[j].value].name);
+    }
+}
+
 static void need(Saver *s, int value)
 {
     const Op *w = value < 0 || s->here[value] ? NULL : writer_of(s, value);
@@ -82,6 +97,7 @@ static void need(Saver *s, int value)
             s->here[w->write[i].value] = true;
     leave_loop(s, w);
     leave_chunks(s, w);
+    leave_experts(s, w);
 }
 
 /* Before everything that attention processes chunk by chunk with all keys. */

@@ -10,7 +10,7 @@
  *
  * Each rank has some columns of every expert. The router has the rank's own tokens; its choice and weights
  * are gathered, so that all ranks order the same rows. These, and the sum of a token's rows, are parts, and a
- * scatter adds up the sums.
+ * scatter adds up the sums; groups of experts add to one part, and the last one's sum is scattered.
  *
  * Recurrent layers are split by heads, with the key heads that these read: a rank has some of all queries, of
  * all keys and of all values, their convolution and gates, and whole groups of their norm.
@@ -29,7 +29,7 @@ static bool is_split(Dim d)
 {
     return dim_of_heads(d) || dim_of_scan(d) || d == DIM_FFN || d == DIM_PAIR || d == DIM_SHARED_FFN ||
            d == DIM_SHARED_PAIR || d == DIM_SHARED_GATE || d == DIM_TOP_PAIR || d == DIM_TOP_WIDTH ||
-           d == DIM_TOP_HIDDEN || d == DIM_TOP_ROWS;
+           d == DIM_TOP_HIDDEN || d == DIM_TOP_ROWS || d == DIM_SLOTS;
 }
 
 static bool has_all_tokens(const Step *s, Operand x)
@@ -84,17 +84,18 @@ static void gather_inputs(Step *s, Block *to, Op *o)
             gather_input(s, to, o, i);
 }
 
-/* Makes a sum whose parts are scattered, and then added to its former addend, a last operand. */
-static void scatter_output(Step *s, Block *to, Op o)
+/* Makes a sum whose parts are scattered, and then added to its former addend, a last operand; or to what the
+ * first group of experts would have added to, where groups add to the same parts. */
+static void scatter_output(Step *s, Block *to, Op o, const Operand *base)
 {
     Operand *addend = &o.read[o.kind == OP_COMBINE ? 2 : 1];
     Op scatter = op_make(OP_TENSOR_SCATTER);
     const int part = all_tokens_of(s, o.write[0].value, "%s_part");
     op_read(&scatter, part, 0);
-    op_read(&scatter, addend->value, addend->next);
+    op_read(&scatter, base ? base->value : addend->value, base ? base->next : addend->next);
     scatter.write[0] = o.write[0];
     o.write[0] = (Operand){part, 0};
-    addend->value = -1;
+    addend->value = base ? addend->value : -1;
     *vec_push(s->arena, &to->ops) = o;
     *vec_push(s->arena, &to->ops) = scatter;
 }
@@ -172,14 +173,19 @@ static void split_norms(Step *s, Block *b)
 static void split_block(Step *s, Block *b)
 {
     Block to = *b;
+    Operand base = {-1, 0}; /* of the experts' groups */
     memset(&to.ops, 0, sizeof to.ops);
     for (int i = 0; i < b->ops.n; i++) {
         Op o = b->ops.at[i];
+        if (o.kind == OP_COMBINE && o.group == 1) {
+            base = o.read[2];
+            o.read[2].value = -1;
+        }
         const bool reads = has_all_tokens(s, o.read[0]), writes = has_all_tokens(s, o.write[0]);
         if (writes)
             gather_inputs(s, &to, &o);
         if (reads && !writes)
-            scatter_output(s, &to, o);
+            scatter_output(s, &to, o, o.group ? &base : NULL);
         else
             *vec_push(s->arena, &to.ops) = o;
     }
@@ -197,6 +203,8 @@ void step_tensor(Step *s)
             if (v->dim[d] == DIM_TOKENS && is_split(v->dim[!d]))
                 v->dim[d] = DIM_ALL_TOKENS;
     }
+    for (int g = 1; g < s->units.groups; g++)
+        s->values.at[step_expert_value(s, "expert_sum", g)].dim[0] = DIM_ALL_TOKENS;
     for (int k = 0; k < step_kinds(s); k++)
         split_block(s, &s->block[BLOCK_FORWARD + k]);
 }

@@ -52,7 +52,8 @@ static int behind_keys(const Step *s, const Block *b, int first, int end, const 
     return first;
 }
 
-/* Makes loops of the operations that the predicate takes, in their order, inside the scope that they are in.
+/* Makes loops of the operations that the predicate takes, in their order, inside the scope that they are in,
+ * each of one group of experts.
  * An operation joins the loop before it, and what stands between goes before that, unless it reads what the
  * loop makes. A loop over tokens ends where its sums are read, and one begins with the first operation that
  * reads all keys. */
@@ -63,8 +64,8 @@ void step_tile(Step *s, Block *b, LoopDim d, bool (*takes)(const Step *s, const 
     for (int i = 0; i < b->ops.n; i++) {
         if (!takes(s, &b->ops.at[i]))
             continue;
-        if (first < 0 || b->ops.at[i].scope != around || reads_from_loop(b, first, end, end, i) ||
-            (rows && reads_sums(s, b, first, end, &b->ops.at[i]))) {
+        if (first < 0 || b->ops.at[i].scope != around || b->ops.at[i].group != b->ops.at[first].group ||
+            reads_from_loop(b, first, end, end, i) || (rows && reads_sums(s, b, first, end, &b->ops.at[i]))) {
             around = b->ops.at[i].scope;
             first = end = i, scope = scope_add(s, (Scope){SCOPE_LOOP, d, around});
         }

@@ -107,9 +107,9 @@ static int fetch_keys(Step *s, Block *b, int at, const KeyValues *k, bool backwa
 static int early_place(const Step *s, const Block *b, int at)
 {
     int i = at;
-    while (b->ops.at[i - 1].scope == b->ops.at[at].scope)
+    while (i > 0 && b->ops.at[i - 1].scope == b->ops.at[at].scope)
         i--;
-    return i == at || op_in_loop(s, &b->ops.at[i - 1], LOOP_KEYS) ? i : i + 1;
+    return i == at || (i > 0 && op_in_loop(s, &b->ops.at[i - 1], LOOP_KEYS)) ? i : i + 1;
 }
 
 static int attend_chunks(Step *s, Block *b, int at, const KeyValues *k)

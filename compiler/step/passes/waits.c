@@ -92,6 +92,7 @@ static Need need_of(const Waiter *w, const StepOp *reads, const StepOp *writes, 
         n.depth++;
     n.wait.when = o->when == WHEN_ALWAYS ? writes->op->when : o->when;
     n.wait.embedding = o->embedding;
+    n.wait.group = o->group;
     n.wait.read[0] = x;
     return n;
 }
@@ -101,7 +102,7 @@ static bool same_need(const Step *s, const Need *a, const Need *b)
 {
     const Operand x = a->wait.read[0], y = b->wait.read[0];
     return a->block == b->block && a->at == b->at && a->wait.awaits == b->wait.awaits && x.next == y.next &&
-           s->values.at[x.value].index == s->values.at[y.value].index;
+           a->wait.group == b->wait.group && s->values.at[x.value].index == s->values.at[y.value].index;
 }
 
 static void add_need(Waiter *w, Need n)

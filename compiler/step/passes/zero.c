@@ -13,6 +13,9 @@
  * gathers and reductions are within the group, and the last sequence sums each unit's shard of gradients
  * over the ranks that hold the same one.
  *
+ * Where a layer's experts are in units of their own, its block has a visit of each, whose operations follow
+ * each other; what the rest of the layer needs stays until its end.
+ *
  * A rank that holds whole units has nothing to gather or to reduce: operations read its parameters and add
  * to its gradients.
  *
@@ -120,10 +123,11 @@ static Op wait(const Weights *w, int next)
     return o;
 }
 
-static bool has_gradients(const Block *b)
+/* Of the block's unit, or of a group's. */
+static bool has_gradients(const Block *b, int group)
 {
     for (int i = 0; i < b->ops.n; i++)
-        if (makes_gradients(&b->ops.at[i]))
+        if (b->ops.at[i].group == group && makes_gradients(&b->ops.at[i]))
             return true;
     return false;
 }
@@ -144,27 +148,109 @@ static void tie_head(const Weights *w)
 
 /* Before the first operation that adds to the unit's gradients, or the loop over chunks around it: what is
  * recomputed before that, and is widest while the previous unit's gradient is reduced, uses their memory. */
-static int zero_at(const Step *s, const Block *b)
+static int zero_at(const Step *s, const Block *b, int group)
 {
     int i = 0;
-    while (!makes_gradients(&b->ops.at[i]))
+    while (b->ops.at[i].group != group || !makes_gradients(&b->ops.at[i]))
         i++;
     return loop_begin(s, b, i);
+}
+
+int step_group_end(const Step *s, const Block *b, int group)
+{
+    int last = b->ops.n - 1;
+    while (b->ops.at[last].group != group)
+        last--;
+    return loop_end(s, b, last);
+}
+
+/* Of a group of experts: before its first operation, which need not be the first that reads its weights. */
+static int gather_at(const Step *s, const Block *b, int group)
+{
+    int first = 0;
+    while (b->ops.at[first].group != group)
+        first++;
+    return loop_begin(s, b, first);
+}
+
+/* One after the other. */
+static void insert_ops(Step *s, Block *b, int at, int group, const Op *op, int n)
+{
+    for (int i = 0; i < n; i++) {
+        Op o = op[i];
+        o.group = group;
+        op_insert(s, b, at + i, o);
+    }
+}
+
+/* The visit of a group of a layer's experts. */
+static void visit_group(const Weights *w, int block, int group)
+{
+    Step *s = w->step;
+    Block *b = &s->block[block];
+    const bool gradients = has_gradients(b, group),
+               gathers = !w->weights_last || (block < BLOCK_HEAD && !w->alone);
+    Op end[5];
+    int n = 0;
+    if (gradients && w->weights_last && !w->sums_last && !w->alone)
+        end[n++] = wait(w, -1);
+    if (gradients && !(w->alone && w->sums_last))
+        end[n++] = reduce(w, w->sum, false, false);
+    if (gradients && s->shape.tensor > 1)
+        end[n++] = sum_shards(w, OP_TENSOR_SUM);
+    if (gradients && step_replicates(s))
+        end[n++] = sum_shards(w, OP_ALL_REDUCE);
+    if (gradients && w->alone && !w->sums_last)
+        end[n++] = wait(w, 0);
+    insert_ops(s, b, step_group_end(s, b, group), group, end, n);
+    const Op first = zero(w, w->sum, false), ahead = gather(w, w->weight, 1, false);
+    if (gradients)
+        insert_ops(s, b, zero_at(s, b, group), group, &first, 1);
+    if (gathers)
+        insert_ops(s, b, gather_at(s, b, group), group, &ahead, 1);
+}
+
+/* The gather of the unit that is visited next: layers without experts have no visits of groups. */
+static Op gather_next(const Weights *w, int block)
+{
+    Op o = gather(w, w->weight, 1, false);
+    if (block_of_layer(block) && !step_groups(w->step, block))
+        o.group = block_phase(block) == BLOCK_FORWARD || block_phase(block) == BLOCK_FORWARD_AGAIN
+                      ? w->step->units.groups
+                      : w->step->units.groups > 0;
+    return o;
+}
+
+/* A layer's weights are there before those that are gathered in the same turn: of its second group, where it
+ * begins with experts so that nothing else waits for them; or, where it has none, of the next layer. */
+static void wait_for_layer(const Weights *w, Block *b)
+{
+    Op o = op_wait(OP_GATHER);
+    o.when = gather(w, w->weight, 0, false).when;
+    op_read(&o, w->weight, 0);
+    op_insert(w->step, b, 0, o);
 }
 
 static void visit_block(const Weights *w, int block)
 {
     Block *b = &w->step->block[block];
-    const bool gradients = has_gradients(b),
+    const int groups = step_groups(w->step, block);
+    const bool gradients = has_gradients(b, 0),
                again = block == BLOCK_EMBED_BACK && w->step->program->model.tied;
     const bool gathers = w->weights_last ? block < BLOCK_HEAD && !w->alone : block != BLOCK_EMBED_BACK;
     use_unit(w, b);
+    for (int g = 1; g <= groups; g++)
+        visit_group(w, block, g);
     if (block == BLOCK_HEAD && w->step->program->model.tied)
         tie_head(w);
     if (gradients && !(again && w->sums_last))
-        op_insert(w->step, b, zero_at(w->step, b), zero(w, w->sum, false));
+        op_insert(w->step, b, zero_at(w->step, b, 0), zero(w, w->sum, false));
+    if (groups && gathers && gradients)
+        wait_for_layer(w, b);
     if (gathers)
-        op_insert(w->step, b, 0, gather(w, w->weight, 1, false));
+        op_insert(w->step, b, 0, gather_next(w, block));
+    if (w->step->units.groups && !groups && gathers && block_of_layer(block))
+        wait_for_layer(w, b);
     if (gradients && w->weights_last && !w->sums_last && !w->alone && block != BLOCK_HEAD)
         *vec_push(w->step->arena, &b->ops) = wait(w, -1);
     if (gradients && !(w->alone && w->sums_last))

@@ -17,7 +17,7 @@ typedef struct Rule { OpKind of, kind; const char *read, *write; bool weight, su
 /* An operation of forward; from: the operation that computed the operand, -1: the batch. */
 typedef struct Made {
     const Op *op;
-    int block, unit, weights; /* the unit of its block; the unit whose weights it reads */
+    int block, unit, weights; /* the unit of its block; the unit whose weights it may read */
     const UnitTensor *tensor;
     int ins, from[INS], output[INS];
     bool chosen[INS]; /* inputs that are numbers of chosen blocks, without gradients */
@@ -62,7 +62,7 @@ typedef struct Machine {
     const Flow *flow;
     const Step *step;
     /* span: most indices of a value; now: the operation, -1: the end, -2: forward as written */
-    int layers, span, now;
+    int layers, units, span, now;
     int sequence, sequences;
     uint64_t losses; /* computed without gradients: sequences, or chunks' parts of them */
     /* one rank has whole units; it adds to its gradient shards, which nothing reduces */
@@ -70,7 +70,7 @@ typedef struct Machine {
     const Item **item;                 /* [values * span] */
     int *shared;                       /* [values]: the value with which it shares memory */
     Vec(Made) made;
-    int *made_from;                    /* [units + 1]: the first operation of each unit */
+    int *made_from, *made_to; /* [units]: the operations of each unit's block */
     /* [units]: of the sequence, the head's separate; of all sequences so far */
     uint64_t *sum[2], *all;
     Cells cells;

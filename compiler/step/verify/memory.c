@@ -98,7 +98,7 @@ static void find_shards(Machine *m)
     c->shard = NEW_ARRAY(m->arena, int, c->n + 1);
     c->unit = NEW_ARRAY(m->arena, int, c->n);
     memset(c->unit, -1, sizeof *c->unit * (size_t)c->n);
-    for (int u = m->layers + 1; u >= 0; u--) {
+    for (int u = m->units - 1; u >= 0; u--) {
         const Item *x = m->item[param * m->span + u];
         for (int k = x ? cell_at(c, x->offset) : 0; x && c->begin[k] < x->offset + x->bytes; k++)
             c->unit[k] = u;
@@ -192,24 +192,44 @@ void find_items(Machine *m)
     find_cells(m, item);
 }
 
+/* Of a layer's visits: its own, then those of its experts, whose units are numbered after the head. */
+static int unit_of_layer(const Machine *m, int unit, int nth, bool backward)
+{
+    const int groups = m->step->units.groups, group = backward ? groups - nth : nth - 1;
+    return nth ? m->layers + 1 + group * m->layers + unit : unit;
+}
+
 /* Visits are embedding, layers, head, layers backwards, embedding. */
 int unit_at(const Machine *m, int visit)
 {
-    const int group = m->step->group;
-    int at = m->layers + 2, first = (m->layers - 1) / group * group;
-    if (visit < at)
-        return visit;
+    const int group = m->step->group, each = 1 + m->step->units.groups, head = 1 + each * m->layers;
+    int at = m->layers + 2, first = (m->layers - 1) / group * group, nth = 0;
+    if (visit <= 0 || visit == head)
+        return visit ? m->layers + 1 : 0;
+    if (visit < head)
+        return unit_of_layer(m, 1 + (visit - 1) / each, (visit - 1) % each, false);
+    nth = (visit - head - 1) % each;
+    visit = at + (visit - head - 1) / each;
     /* from the last group on: repeated forward, except of its last layer and of the last group; backward */
     for (; first >= 0; first -= group) {
         const int end = first + group < m->layers ? first + group : m->layers,
                   again = end < m->layers ? end - 1 - first : 0;
         if (visit < at + again)
-            return first + 1 + visit - at;
+            return unit_of_layer(m, first + 1 + visit - at, nth, false);
         if (visit < at + again + end - first)
-            return end - (visit - at - again);
+            return unit_of_layer(m, end - (visit - at - again), nth, true);
         at += again + end - first;
     }
-    return visit == at ? 0 : -1;
+    return visit == at && nth == 0 ? 0 : -1;
+}
+
+/* Backward reduces a layer's experts from the last group to the first, and then the rest of it. */
+static int reduced_before(const Machine *m, const StepOp *o)
+{
+    const int groups = step_groups(m->step, o->block), group = o->op->group;
+    if (groups && group < groups)
+        return unit_of_layer(m, o->layer + 1, group + 1, false);
+    return o->layer + 2;
 }
 
 static int unit_index(const Machine *m, const StepOp *o, Operand x)
@@ -219,8 +239,8 @@ static int unit_index(const Machine *m, const StepOp *o, Operand x)
     if (o->block >= BLOCK_MOMENTUM)
         return o->unit + x.next;
     if (x.next < 0)
-        return o->unit + 1;
-    return x.next ? unit_at(m, o->visit + x.next) : o->unit;
+        return block_of_layer(o->block) ? reduced_before(m, o) : o->unit + 1;
+    return x.next ? unit_at(m, op_visit(m->step, o) + x.next) : o->unit;
 }
 
 int index_of(const Machine *m, const StepOp *o, Operand x)
@@ -228,7 +248,7 @@ int index_of(const Machine *m, const StepOp *o, Operand x)
     switch (m->step->values.at[x.value].index) {
     case INDEX_LAYER:
     case INDEX_BOUNDARY: return o->layer + x.next;
-    case INDEX_VISIT: return o->visit + x.next;
+    case INDEX_VISIT: return op_visit(m->step, o) + x.next;
     case INDEX_CHUNK: return op_chunk(m->step, o);
     case INDEX_SLOT: return op_slot(m->step, o);
     case INDEX_UNIT: return unit_index(m, o, x);
@@ -283,7 +303,8 @@ static bool follows_weights(const Machine *m, const Under *u)
 enum { OWN_ARRIVAL = 2 };
 static int arrival_of(const Machine *m, const StepOp *o, Operand x)
 {
-    return m->step->values.at[x.value].index == INDEX_NONE ? OWN_ARRIVAL : (o->visit + x.next) % 2;
+    return m->step->values.at[x.value].index == INDEX_NONE ? OWN_ARRIVAL
+                                                           : (op_visit(m->step, o) + x.next) % 2;
 }
 
 /* Whether both have one mark in the program: the arrival of gathers; for fetches, one for every other layer,

@@ -276,9 +276,10 @@ static void add_made(Machine *m, const Op *o, int block, int layer, int unit, De
 {
     Made x = {.op = o, .block = block, .unit = unit};
     const WorkKind work = op_work_kind(o->kind);
-    x.weights = (work == WORK_LOSS || work == WORK_NEXT) && m->step->program->model.tied ? 0 : unit;
+    const int own = o->group ? step_group_unit(m->step, layer, o->group) : unit;
+    x.weights = (work == WORK_LOSS || work == WORK_NEXT) && m->step->program->model.tied ? 0 : own;
     x.tensor = op_tensor(m->step, o, &m->step->block[block]);
-    uint64_t all = number(o->kind, x.tensor ? (uint64_t)x.tensor->offset : 0, (uint64_t)unit);
+    uint64_t all = number(o->kind, x.tensor ? (uint64_t)x.tensor->offset : 0, (uint64_t)own);
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[o->read[i].value].kind;
         const Value *v = &m->step->values.at[o->read[i].value];
@@ -312,7 +313,11 @@ static void add_block(Machine *m, int block, int layer, int unit, Def *def)
     for (int i = 0; i < b->ops.n; i++)
         if (b->ops.at[i].kind <= OP_LOSS)
             add_made(m, &b->ops.at[i], block, layer, unit, def);
-    m->made_from[unit + 1] = m->made.n;
+    m->made_to[unit] = m->made.n;
+    for (int g = 1; g <= step_groups(m->step, block); g++) {
+        const int of_group = step_group_unit(m->step, layer, g);
+        m->made_from[of_group] = m->made_from[unit], m->made_to[of_group] = m->made_to[unit];
+    }
 }
 
 /* Gradients, from the last operation to the first: all readers of an output come after it. */
@@ -340,8 +345,8 @@ void read_forward(Machine *m)
         add_block(m, BLOCK_FORWARD + model_kind(&m->step->program->model, l), l, l + 1, def);
     add_block(m, BLOCK_HEAD, m->layers, m->layers + 1, def);
     for (int k = 0; k < 2; k++)
-        memset(m->sum[k], 0, sizeof(uint64_t) * (size_t)(m->layers + 2));
+        memset(m->sum[k], 0, sizeof(uint64_t) * (size_t)m->units);
     add_gradients(m);
-    for (int u = 0; u < m->layers + 2; u++)
+    for (int u = 0; u < m->units; u++)
         m->all[u] += m->sum[0][u] + m->sum[1][u];
 }

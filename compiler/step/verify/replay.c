@@ -181,8 +181,8 @@ static const Made *find_made(Machine *m, const Doing *d, const Rule *r)
     const bool of_tensor = r->weight || r->sum;
     const Made *nearest = NULL;
     int most = -1, first = -1;
-    for (const Made *x = m->made.at + m->made_from[d->at->unit];
-         x < m->made.at + m->made_from[d->at->unit + 1]; x++) {
+    for (const Made *x = m->made.at + m->made_from[d->at->unit]; x < m->made.at + m->made_to[d->at->unit];
+         x++) {
         int bad;
         if (x->op->kind != r->of || tensor != (of_tensor ? x->tensor : NULL) || x->weights != weights ||
             (r->of == OP_SCALE && x->op->scale != d->at->op->scale))
@@ -323,7 +323,7 @@ static void check_gathered_once(Machine *m, const Doing *d, uint64_t gathered)
 static void run_gather(Machine *m, Doing *d)
 {
     const Op *o = d->at->op;
-    const int unit = o->write[0].next ? unit_at(m, d->at->visit + 1) : d->at->unit;
+    const int unit = o->write[0].next ? unit_at(m, op_visit(m->step, d->at) + 1) : d->at->unit;
     if (!d->datas)
         d->data[d->datas++] = take(m, d, step_value(m->step, "param"), o->embedding ? 0 : unit);
     find_writes(m, d);
@@ -367,7 +367,7 @@ static void run_copy(Machine *m, Doing *d)
 
 static bool is_split(const Machine *m, int unit)
 {
-    return m->step->shape.tensor > 1 && unit > 0 && unit <= m->layers;
+    return m->step->shape.tensor > 1 && unit > 0 && unit != m->layers + 1;
 }
 
 /* Gradients kept in bf16 are summed in fp32 in other memory, whose content is lost. */
@@ -621,7 +621,7 @@ static bool is_skipped(const Machine *m, const StepOp *o)
     if (o->op->kind == OP_WAIT && o->block == BLOCK_OPTIMIZER && o->unit + o->op->read[0].next < 0)
         return true;
     return o->op->kind == OP_GATHER && !o->op->embedding &&
-           o->visit + o->op->write[0].next > step_visits(m->step) - 2;
+           op_visit(m->step, o) + o->op->write[0].next > step_visits(m->step) - 2;
 }
 
 /* Whether it is a layer's input that is not saved because only the first of a group saves it, or the last
@@ -751,8 +751,9 @@ static void check_cache(Machine *m, const Made *x)
 
 static void run_all(Machine *m)
 {
-    for (int u = 0; u < m->layers + 2; u++)
-        fill_state(m, u, false);
+    for (int u = 0; u < m->units; u++)
+        if (step_unit(m->step, u)->elements)
+            fill_state(m, u, false);
     for (m->sequence = 0; m->sequence < m->sequences; m->sequence++) {
         read_forward(m);
         for (int t = 0; t < m->flow->ops && !m->failed; t++)
@@ -765,8 +766,9 @@ static void run_all(Machine *m)
         reject(m, STEP_VALUES, "the loss is not computed once for each token");
     if (m->under.n)
         reject(m, STEP_STREAMS, "compute has not waited for %s", op_text(m, m->under.at[m->under.n - 1].op));
-    for (int u = 0; u < m->layers + 2 && !m->failed; u++)
-        check_state(m, u, !m->step->forward);
+    for (int u = 0; u < m->units && !m->failed; u++)
+        if (step_unit(m->step, u)->elements)
+            check_state(m, u, !m->step->forward);
     for (const Made *x = m->made.at; x < m->made.at + m->made.n && !m->failed; x++)
         if (x->op->kind == OP_CACHE || x->op->kind == OP_CACHE_CONV || x->op->kind == OP_CACHE_SCAN)
             check_cache(m, x);
@@ -775,13 +777,15 @@ static void run_all(Machine *m)
 bool step_verify(Arena *a, Diags *d, const Flow *f)
 {
     const Program *p = f->step->program;
-    const int values = f->step->values.n, units = p->model.layers + 2;
+    const int values = f->step->values.n, units = step_units(f->step), visits = step_visits(f->step),
+              most = visits > units ? visits : units;
     Machine m = {.arena = a,
                  .diags = d,
                  .flow = f,
                  .step = f->step,
                  .layers = p->model.layers,
-                 .span = step_visits(f->step) > f->step->chunks ? step_visits(f->step) : f->step->chunks,
+                 .units = units,
+                 .span = most > f->step->chunks ? most : f->step->chunks,
                  .now = -1,
                  .sequences = step_sequences(f->step) > 1 ? 2 : 1,
                  .alone = f->step->units.ranks == 1,
@@ -793,7 +797,8 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     m.sum[0] = NEW_ARRAY(a, uint64_t, units);
     m.sum[1] = NEW_ARRAY(a, uint64_t, units);
     m.all = NEW_ARRAY(a, uint64_t, units);
-    m.made_from = NEW_ARRAY(a, int, units + 1);
+    m.made_from = NEW_ARRAY(a, int, units);
+    m.made_to = NEW_ARRAY(a, int, units);
     find_items(&m);
     check_places(&m);
     check_tensor_ranks(&m);

@@ -129,7 +129,10 @@ static void check_op(Machine *m, const Block *b, const Op *o, Held *share)
     for (int i = 1; i < OP_READS && o->read[i].value >= 0; i++) {
         const ValueKind k = m->step->values.at[o->read[i].value].kind;
         const Held *other = &share[held_as(m, o->read[i].value)];
-        if (k == VALUE_ACTIVATION &&
+        /* groups of experts add to one part of a sum */
+        const bool adds = o->kind == OP_COMBINE && i == 2 && x.part && other->part;
+        share[o->read[i].value].sums += adds;
+        if (k == VALUE_ACTIVATION && !adds &&
             (other->part || other->all != (o->kind == OP_TENSOR_SCATTER ? y.all : x.all)))
             reject(m, STEP_VALUES, "%s reads other tokens of %s than of %s", op_name(o->kind),
                    name_of(m, o->read[i].value), name_of(m, o->read[0].value));

@@ -72,7 +72,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (r >= rows)
+    if (r >= rows || r >= first[experts])
         return;
     const BurstBf16 *const add = b + (int64_t)expert_of(first, experts, r) * wide;
     for (int i = VEC * lane; i < wide; i += COLUMNS) {
@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS)
 int burst_op_experts_bias(BurstGpu *g, int64_t n, const BurstExperts *m, const BurstBf16 *x,
                           const int32_t *first, const BurstBf16 *b, BurstBf16 *gate_up)
 {
-    const int64_t rows = n * m->top;
+    const int64_t rows = burst_expert_rows(m, n);
     BURST_TRY(gpu_aligned(g, "experts_bias", m->width, address(x) | address(b) | address(gate_up)));
     if (n == 0)
         return BURST_OK;
@@ -148,15 +148,18 @@ int burst_op_experts_bias_back(BurstGpu *g, int64_t n, const BurstExperts *m, co
 /* ---- of outputs ---- */
 
 static __global__ void __launch_bounds__(THREADS)
-    out_bias_kernel(int top, int hidden, const int32_t *choice, const float *route, const BurstBf16 *add,
-                    const BurstBf16 *b, BurstBf16 *y)
+    out_bias_kernel(int top, int begin, int experts, int hidden, const int32_t *choice, const float *route,
+                    const BurstBf16 *add, const BurstBf16 *b, BurstBf16 *y)
 {
     const int64_t t = blockIdx.x;
     for (int i = VEC * threadIdx.x; i < hidden; i += VEC * THREADS) {
         float sum[VEC] = {}, f[VEC];
         for (int k = 0; k < top; k++) {
             const float by = route[t * top + k];
-            load(b + choice[t * top + k] * (int64_t)hidden + i, f);
+            const int32_t expert = choice[t * top + k] - begin;
+            if (expert < 0 || expert >= experts)
+                continue; /* of another group */
+            load(b + expert * (int64_t)hidden + i, f);
             for (int j = 0; j < VEC; j++)
                 sum[j] += by * f[j];
         }
@@ -176,24 +179,26 @@ int burst_op_experts_out_bias(BurstGpu *g, int64_t n, const BurstExperts *m, int
     BURST_TRY(gpu_aligned(g, "experts_out_bias", hidden, address(add) | address(b) | address(y)));
     if (n == 0)
         return BURST_OK;
-    out_bias_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(m->top, hidden, choice, route, add, b, y);
+    out_bias_kernel<<<(unsigned)n, THREADS, 0, g->compute>>>(m->top, m->first, m->experts, hidden, choice,
+                                                             route, add, b, y);
     return gpu_launched(g, "experts_out_bias");
 }
 
 /* A warp a choice. */
 static __global__ void __launch_bounds__(THREADS)
-    out_bias_route_kernel(int64_t choices, int top, int hidden, const BurstBf16 *dy, const int32_t *choice,
-                          const BurstBf16 *b, float *d_route)
+    out_bias_route_kernel(int64_t choices, int top, int begin, int experts, int hidden, const BurstBf16 *dy,
+                          const int32_t *choice, const BurstBf16 *b, float *d_route)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t c = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (c >= choices)
+    const int32_t expert = c < choices ? choice[c] - begin : -1;
+    if (expert < 0 || expert >= experts)
         return;
     float sum = 0;
     for (int i = VEC * lane; i < hidden; i += COLUMNS) {
         float d[VEC], f[VEC];
         load(dy + c / top * hidden + i, d);
-        load(b + choice[c] * (int64_t)hidden + i, f);
+        load(b + expert * (int64_t)hidden + i, f);
         for (int j = 0; j < VEC; j++)
             sum += d[j] * f[j];
     }
@@ -205,8 +210,8 @@ static __global__ void __launch_bounds__(THREADS)
 /* A block has 256 columns of an expert, and looks for its choices among all; a warp of it has every eighth
  * 32 of them. */
 static __global__ void __launch_bounds__(THREADS)
-    out_bias_back_kernel(int64_t choices, int top, int hidden, const BurstBf16 *dy, const int32_t *choice,
-                         const float *route, float *db)
+    out_bias_back_kernel(int64_t choices, int top, int begin, int hidden, const BurstBf16 *dy,
+                         const int32_t *choice, const float *route, float *db)
 {
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, column = (int)blockIdx.x * COLUMNS,
               own = column + VEC * lane;
@@ -215,7 +220,7 @@ static __global__ void __launch_bounds__(THREADS)
     int added = 0;
     for (int64_t begin = warp * WARP; begin < choices; begin += THREADS) {
         const int64_t c = begin + lane;
-        unsigned mine = __ballot_sync(0xffffffffu, c < choices && choice[c] == (int)blockIdx.y);
+        unsigned mine = __ballot_sync(0xffffffffu, c < choices && choice[c] - begin == (int)blockIdx.y);
         for (; mine; mine &= mine - 1, added++) {
             const int64_t at = begin + __ffs(mine) - 1;
             const float by = route[at];
@@ -244,7 +249,8 @@ int burst_op_experts_out_bias_back(BurstGpu *g, int64_t n, const BurstExperts *m
     if (n == 0)
         return BURST_OK;
     out_bias_route_kernel<<<(unsigned)((choices + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
-        choices, m->top, hidden, dy, choice, b, d_route);
-    out_bias_back_kernel<<<blocks, THREADS, 0, g->compute>>>(choices, m->top, hidden, dy, choice, route, db);
+        choices, m->top, m->first, m->experts, hidden, dy, choice, b, d_route);
+    out_bias_back_kernel<<<blocks, THREADS, 0, g->compute>>>(choices, m->top, m->first, hidden, dy, choice,
+                                                             route, db);
     return gpu_launched(g, "experts_out_bias_back");
 }

@@ -51,7 +51,7 @@ static int rows_product(BurstGpu *g, int64_t n, const BurstExperts *m, int inner
     BURST_TRY(gpu_aligned(g, "experts", inner | columns, address(a) | address(w) | address(c)));
     if (n == 0)
         return BURST_OK;
-    return launch<FORM>(g, p, (int)(n * m->top), m->experts * wide);
+    return launch<FORM>(g, p, (int)burst_expert_rows(m, n), m->experts * wide);
 }
 
 /* Gradients of the experts' matrices [lines][columns]. */
@@ -65,7 +65,7 @@ static int weights_product(BurstGpu *g, int64_t n, const BurstExperts *m, int li
     BURST_TRY(gpu_aligned(g, "experts", lines | columns, address(a) | address(b) | address(dw)));
     if (n == 0)
         return BURST_OK;
-    return launch<FORM>(g, p, (int)(n * m->top), (int)(n * m->top));
+    return launch<FORM>(g, p, (int)burst_expert_rows(m, n), (int)burst_expert_rows(m, n));
 }
 
 int burst_op_experts_up(BurstGpu *g, int64_t n, const BurstExperts *m, int hidden, const BurstBf16 *x,

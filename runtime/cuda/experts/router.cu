@@ -314,7 +314,7 @@ enum { PIECE_WARPS = 4 };
 
 /* counts[piece][experts]. */
 static __global__ void __launch_bounds__(PIECE_WARPS *WARP)
-    count_kernel(int64_t choices, int64_t each, int pieces, int experts, const int32_t *choice,
+    count_kernel(int64_t choices, int64_t each, int pieces, int begin, int experts, const int32_t *choice,
                  int32_t *counts)
 {
     extern __shared__ int32_t shared[];
@@ -327,7 +327,8 @@ static __global__ void __launch_bounds__(PIECE_WARPS *WARP)
     __syncwarp();
     const int64_t first = piece * each, end = min(first + each, choices);
     for (int64_t i = first + lane; i < end; i += WARP)
-        atomicAdd(&count[choice[i]], 1);
+        if (choice[i] >= begin && choice[i] < begin + experts) /* not of another group */
+            atomicAdd(&count[choice[i] - begin], 1);
     __syncwarp();
     for (int i = lane; i < experts; i += WARP)
         counts[(int64_t)piece * experts + i] = count[i];
@@ -390,7 +391,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 static __global__ void __launch_bounds__(PIECE_WARPS *WARP)
-    place_kernel(int64_t choices, int64_t each, int pieces, int experts, const int32_t *choice,
+    place_kernel(int64_t choices, int64_t each, int pieces, int begin, int experts, const int32_t *choice,
                  const int32_t *counts, const int32_t *first, int32_t *slot, int32_t *row)
 {
     extern __shared__ int32_t shared[];
@@ -401,10 +402,11 @@ static __global__ void __launch_bounds__(PIECE_WARPS *WARP)
     for (int i = lane; i < experts; i += WARP)
         next[i] = first[i] + counts[(int64_t)piece * experts + i];
     __syncwarp();
-    const int64_t begin = piece * each, end = min(begin + each, choices);
-    for (int64_t i = begin; i < end; i += WARP) {
-        const bool is = i + lane < end;
-        const int32_t expert = is ? choice[i + lane] : -1;
+    const int64_t from = piece * each, end = min(from + each, choices);
+    for (int64_t i = from; i < end; i += WARP) {
+        const int32_t chosen = i + lane < end ? choice[i + lane] - begin : -1;
+        const bool is = chosen >= 0 && chosen < experts;
+        const int32_t expert = is ? chosen : -1;
         const unsigned same = __match_any_sync(0xffffffffu, expert);
         const int before = __popc(same & ((1u << lane) - 1));
         const int32_t at = is ? next[expert] + before : 0;
@@ -414,7 +416,18 @@ static __global__ void __launch_bounds__(PIECE_WARPS *WARP)
         __syncwarp();
         if (is)
             slot[i + lane] = at, row[at] = (int32_t)(i + lane);
+        else if (i + lane < end)
+            slot[i + lane] = -1;
     }
+}
+
+/* Rows behind the last. */
+static __global__ void __launch_bounds__(THREADS)
+    no_rows_kernel(int64_t rows, const int32_t *end, int32_t *row)
+{
+    for (int64_t r = *end + blockIdx.x * (int64_t)THREADS + threadIdx.x; r < rows;
+         r += (int64_t)gridDim.x * THREADS)
+        row[r] = -1;
 }
 
 int burst_op_arrange(BurstGpu *g, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
@@ -429,12 +442,15 @@ int burst_op_arrange(BurstGpu *g, int64_t n, const BurstExperts *m, const int32_
     const unsigned blocks = (unsigned)((pieces + PIECE_WARPS - 1) / PIECE_WARPS);
     const size_t shared = (size_t)PIECE_WARPS * experts * sizeof(int32_t);
     if (pieces)
-        count_kernel<<<blocks, PIECE_WARPS * WARP, shared, g->compute>>>(choices, each, pieces, experts,
-                                                                         choice, counts);
+        count_kernel<<<blocks, PIECE_WARPS * WARP, shared, g->compute>>>(choices, each, pieces, m->first,
+                                                                         experts, choice, counts);
     before_kernel<<<(unsigned)experts, THREADS, 0, g->compute>>>(pieces, experts, counts, total);
     first_kernel<<<1, THREADS, 0, g->compute>>>(experts, total, first);
     if (pieces)
-        place_kernel<<<blocks, PIECE_WARPS * WARP, shared, g->compute>>>(choices, each, pieces, experts,
-                                                                         choice, counts, first, slot, row);
+        place_kernel<<<blocks, PIECE_WARPS * WARP, shared, g->compute>>>(choices, each, pieces, m->first,
+                                                                         experts, choice, counts, first, slot,
+                                                                         row);
+    if (m->rows && n)
+        no_rows_kernel<<<1024, THREADS, 0, g->compute>>>(burst_expert_rows(m, n), first + experts, row);
     return gpu_launched(g, "arrange");
 }

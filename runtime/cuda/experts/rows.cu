@@ -16,7 +16,10 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll 4
         for (int k = 0; k < top; k++) {
             float f[VEC];
-            load(rows + slot[t * top + k] * (int64_t)hidden + i, f);
+            const int32_t at = slot[t * top + k];
+            if (at < 0)
+                continue; /* of another group of experts */
+            load(rows + at * (int64_t)hidden + i, f);
 #pragma unroll
             for (int j = 0; j < VEC; j++)
                 sum[j] += f[j];
@@ -81,7 +84,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (r >= rows)
+    if (r >= rows || row[r] < 0)
         return;
     const float by = route ? route[row[r]] : 1;
     const BurstBf16 *own = gate_up + (1 + has_gate(KIND)) * r * width;
@@ -109,7 +112,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (r >= rows)
+    if (r >= rows || row[r] < 0)
         return;
     const int32_t choice = route ? row[r] : 0;
     const float by = route ? route[choice] : 1;
@@ -165,7 +168,7 @@ static Clamp clamp_of(const BurstExperts *m)
 int burst_op_experts_act(BurstGpu *g, int64_t n, const BurstExperts *m, const BurstBf16 *gate_up,
                          const float *route, const int32_t *row, BurstBf16 *y)
 {
-    const int64_t rows = n * m->top;
+    const int64_t rows = burst_expert_rows(m, n);
     BURST_TRY(gpu_aligned(g, "experts_act", m->width, address(gate_up) | address(y)));
     if (n == 0)
         return BURST_OK;
@@ -178,7 +181,7 @@ int burst_op_experts_act_back(BurstGpu *g, int64_t n, const BurstExperts *m, con
                               const float *route, const int32_t *row, const BurstBf16 *dy,
                               BurstBf16 *d_gate_up, float *d_route)
 {
-    const int64_t rows = n * m->top;
+    const int64_t rows = burst_expert_rows(m, n);
     BURST_TRY(
         gpu_aligned(g, "experts_act_back", m->width, address(gate_up) | address(dy) | address(d_gate_up)));
     if (n == 0)

@@ -168,7 +168,7 @@ int burst_op_experts_act(BurstExec *e, int64_t n, const BurstExperts *m, const B
 {
     const int64_t width = m->width, wide = burst_experts_columns(m);
     (void)e;
-    for (int64_t r = 0; r < n * m->top; r++) {
+    for (int64_t r = 0; r < burst_expert_rows(m, n) && row[r] >= 0; r++) {
         const float *gate = gate_up + r * wide, *up = gate + wide - width, by = route[row[r]];
         for (int64_t i = 0; i < width; i++)
             y[r * width + i] = by * activated(m, gate[i], up[i]).value;
@@ -182,7 +182,7 @@ int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, co
 {
     const int64_t width = m->width, wide = burst_experts_columns(m);
     (void)e;
-    for (int64_t r = 0; r < n * m->top; r++) {
+    for (int64_t r = 0; r < burst_expert_rows(m, n) && row[r] >= 0; r++) {
         const float *gate = gate_up + r * wide, *up = gate + wide - width, by = route[row[r]];
         float *d_gate = d_gate_up + r * wide, *d_up = d_gate + wide - width;
         double sum = 0;

@@ -77,10 +77,10 @@ static int dtype_of(const Export *o, const BurstTensor *t)
 static int64_t size_of(const Export *o, const BurstTensor *t) { return dtype_of(o, t) == BURST_F32 ? 4 : 2; }
 
 /* The entry of the first part, which has a place. */
-static const Entry *first_part(const BurstPlan *p, const Export *o, int unit, const StPlace *place)
+static const Entry *first_part(const BurstPlan *p, const Export *o, const StPlace *place)
 {
     const Entry *e = o->entry + o->entries - 1;
-    while (e->part || strcmp(tensor_place(p, &o->naming, unit, &e->piece.tensor).name, place->name) != 0)
+    while (e->part || strcmp(tensor_place(p, &o->naming, e->unit, &e->piece.tensor).name, place->name) != 0)
         e--;
     return e;
 }
@@ -92,7 +92,7 @@ static void add_entry(const BurstPlan *p, Export *o, Entry e, int64_t shard_byte
     const int64_t whole = place_elements(&place) * size_of(o, e.tensor);
     e.part = place.part;
     if (place.part) {
-        const Entry *first = first_part(p, o, e.unit, &place);
+        const Entry *first = first_part(p, o, &place);
         e.file = first->file, e.begin = first->begin;
         o->entry[o->entries++] = e;
         return;
@@ -106,17 +106,45 @@ static void add_entry(const BurstPlan *p, Export *o, Entry e, int64_t shard_byte
     f->bytes += whole;
 }
 
+static void place_pieces(const BurstPlan *p, Export *o, int unit, const BurstTensor *t, int64_t shard_bytes)
+{
+    TensorPiece piece[FUSED_PARTS];
+    const int pieces = folder_pieces(p, &o->naming, t, piece);
+    for (int k = 0; k < pieces; k++)
+        add_entry(p, o, (Entry){.unit = unit, .tensor = t, .piece = piece[k]}, shard_bytes);
+}
+
+/* The tensor there in a unit of files; NULL: none. unit: the one that has it. */
+static const BurstTensor *tensor_in_whole(const BurstPlan *p, int whole, int64_t offset, int *unit)
+{
+    *unit = whole;
+    for (int n = 0; *unit >= 0; *unit = burst_part_of_whole(p, whole, ++n)) {
+        const BurstUnit *u = burst_unit(p, *unit);
+        for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
+            if (t->offset == offset)
+                return t;
+    }
+    return NULL;
+}
+
+/* Its tensors in their order, whatever units they are in. */
+static void place_whole(const BurstPlan *p, Export *o, int whole, int64_t shard_bytes)
+{
+    int unit;
+    int64_t at = 0;
+    for (const BurstTensor *t; (t = tensor_in_whole(p, whole, at, &unit)); at += t->rows * t->cols)
+        place_pieces(p, o, unit, t, shard_bytes);
+}
+
 /* Tensors in the plan's order, a file full before the next; then those beside, in as many other files. */
 static void place_tensors(const BurstPlan *p, Export *o, int64_t shard_bytes, int others)
 {
-    TensorPiece piece[FUSED_PARTS];
-    for (int unit = 0; unit < burst_unit_count(p); unit++)
-        for (int i = 0; i < burst_unit(p, unit)->tensors; i++) {
-            const BurstTensor *t = &burst_unit(p, unit)->tensor[i];
-            const int pieces = folder_pieces(p, &o->naming, t, piece);
-            for (int k = 0; k < pieces; k++)
-                add_entry(p, o, (Entry){.unit = unit, .tensor = t, .piece = piece[k]}, shard_bytes);
-        }
+    for (int unit = 0; unit < burst_whole_count(p); unit++)
+        if (p->expert_groups)
+            place_whole(p, o, unit, shard_bytes);
+        else
+            for (int i = 0; i < burst_unit(p, unit)->tensors; i++)
+                place_pieces(p, o, unit, &burst_unit(p, unit)->tensor[i], shard_bytes);
     o->own = o->files;
     o->files += others;
     for (int i = 0; i < o->beside.count; i++) {

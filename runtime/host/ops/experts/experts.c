@@ -151,6 +151,12 @@ int burst_op_choose_back(BurstExec *e, int64_t n, const BurstExperts *m, const f
     return BURST_OK;
 }
 
+/* Whether the operation's group has the expert. */
+static bool has_expert(const BurstExperts *m, int32_t expert)
+{
+    return expert >= m->first && expert < m->first + m->experts;
+}
+
 int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32_t *choice, int32_t *slot,
                      int32_t *row, int32_t *first, void *scratch)
 {
@@ -158,12 +164,16 @@ int burst_op_arrange(BurstExec *e, int64_t n, const BurstExperts *m, const int32
     (void)e, (void)scratch;
     memset(first, 0, (size_t)(m->experts + 1) * sizeof *first);
     for (int64_t i = 0; i < choices; i++)
-        first[choice[i] + 1]++;
+        if (has_expert(m, choice[i]))
+            first[choice[i] - m->first + 1]++;
     for (int i = 0; i < m->experts; i++)
         first[i + 1] += first[i];
+    for (int64_t i = first[m->experts]; i < burst_expert_rows(m, n); i++)
+        row[i] = -1;
     for (int64_t i = 0; i < choices; i++) { /* first[e] runs up to first[e + 1] ... */
-        slot[i] = first[choice[i]]++;
-        row[slot[i]] = (int32_t)i;
+        slot[i] = has_expert(m, choice[i]) ? first[choice[i] - m->first]++ : -1;
+        if (slot[i] >= 0)
+            row[slot[i]] = (int32_t)i;
     }
     memmove(first + 1, first, (size_t)m->experts * sizeof *first); /* ... and goes back */
     first[0] = 0;
@@ -231,7 +241,8 @@ int burst_op_experts_sum(BurstExec *e, int64_t n, const BurstExperts *m, int hid
         for (int64_t i = t * hidden, j = 0; j < hidden; i++, j++) {
             float sum = 0;
             for (int k = 0; k < m->top; k++)
-                sum += rows[slot[t * m->top + k] * (int64_t)hidden + j];
+                if (slot[t * m->top + k] >= 0)
+                    sum += rows[slot[t * m->top + k] * (int64_t)hidden + j];
             y[i] = (add ? add[i] : 0) + sum;
         }
     return BURST_OK;
@@ -345,7 +356,8 @@ int burst_op_experts_out_bias(BurstExec *e, int64_t n, const BurstExperts *m, in
         for (int j = 0; j < hidden; j++) {
             float sum = 0;
             for (int64_t c = t * m->top; c < (t + 1) * m->top; c++)
-                sum += route[c] * b[choice[c] * (int64_t)hidden + j];
+                if (has_expert(m, choice[c]))
+                    sum += route[c] * b[(choice[c] - m->first) * (int64_t)hidden + j];
             y[t * hidden + j] = (add ? add[t * hidden + j] : 0) + sum;
         }
     return BURST_OK;
@@ -358,8 +370,10 @@ int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *
     (void)e;
     for (int64_t c = 0; c < n * m->top; c++) {
         const float *d = dy + c / m->top * hidden;
-        const int64_t expert = choice[c] * (int64_t)hidden;
+        const int64_t expert = (choice[c] - m->first) * (int64_t)hidden;
         double sum = 0;
+        if (!has_expert(m, choice[c]))
+            continue;
         for (int j = 0; j < hidden; j++) {
             sum += (double)d[j] * (double)b[expert + j];
             db[expert + j] += route[c] * d[j];
