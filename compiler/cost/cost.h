@@ -101,9 +101,11 @@ bool cost_is_of_program(const Program *p);
 typedef struct Bound {
     double step, any_weights, all;
 } Bound; /* all: with the optimizer */
-Bound cost_bound(Arena *a, const Draft *d);
+struct StepModel;
+/* known: NULL, or the list with its times, for all bounds of one draft; {0}: not known yet. */
+Bound cost_bound(Arena *a, const Draft *d, struct StepModel *known);
 /* A weaker bound, found faster: attention waits for no transfer, and ranges need not be decided. */
-Bound cost_bound_computing(Arena *a, const Draft *d);
+Bound cost_bound_computing(Arena *a, const Draft *d, struct StepModel *known);
 CostBatches cost_batches(const Draft *d); /* over all drawn batches */
 /* With the pairs and the partition of a drawn batch, until as many others as are kept are drawn. */
 Draft cost_drawn(Arena *a, const Draft *d, int batch);

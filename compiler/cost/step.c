@@ -562,21 +562,20 @@ static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 }
 
 /* Fills all fields but cost/stream.c's. */
-static StepModel begin_parts(Arena *a, const Draft *d, StepParts *p)
+static StepParts begin_parts(Arena *a, const Draft *d)
 {
-    if (d->attended) {
-        *p = reuse_attention(a, d, d->attended);
-    } else {
-        *p = cost_attended(a, d);
-        add_rest(a, p, d, true);
-    }
-    return model_of(a, d, p);
+    if (d->attended)
+        return reuse_attention(a, d, d->attended);
+    StepParts p = cost_attended(a, d);
+    add_rest(a, &p, d, true);
+    return p;
 }
 
 void step_record(Arena *a, const Draft *d, double enough, StepParts *p, Recorder *record)
 {
     const Program *program = d->program;
-    const StepModel m = begin_parts(a, d, p);
+    *p = begin_parts(a, d);
+    const StepModel m = model_of(a, d, p);
     for (int b = 0; b < STEP_BLOCKS; b++)
         p->block_name[b] = m.step->block[b].name;
     if (isfinite(enough)) {
@@ -642,20 +641,32 @@ static Draft without_copies(const Draft *d)
     return t;
 }
 
-Bound cost_bound(Arena *a, const Draft *d)
+/* The model of the draft's list does not depend on ranges. Its own rank is the one that attends most. */
+static StepModel model_by(Arena *a, const Draft *d, const StepParts *p, StepModel *known)
+{
+    const int own = p->rank[p->busiest];
+    StepModel m = known && known->step ? *known : model_of(a, d, p);
+    m.own = find_kind(&m, rank_kind_of(m.cluster, choice_rank(&d->choice, p->group, own),
+                                       (double)d->partition->of[own].tokens));
+    if (known)
+        *known = m;
+    return m;
+}
+
+Bound cost_bound(Arena *a, const Draft *d, StepModel *known)
 {
     const Draft t = without_copies(d);
-    StepParts p;
-    const StepModel m = begin_parts(a, &t, &p);
+    const StepParts p = begin_parts(a, &t);
+    const StepModel m = model_by(a, &t, &p, known);
     return bound_of(a, &p, &m);
 }
 
-Bound cost_bound_computing(Arena *a, const Draft *d)
+Bound cost_bound_computing(Arena *a, const Draft *d, StepModel *known)
 {
     const Draft t = without_copies(d);
     StepParts p = attend_all(a, &t, KNOWN_COMPUTING);
     add_rest(a, &p, &t, false);
-    const StepModel m = model_of(a, &t, &p);
+    const StepModel m = model_by(a, &t, &p, known);
     return bound_of(a, &p, &m);
 }
 

@@ -143,7 +143,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of
     double step = 0;
     if (isfinite(search_fastest(s))) {
         t.attended = a != s->arena ? search_attended(s, of) : NULL;
-        step = cost_bound(a, &t).step;
+        step = cost_bound(a, &t, NULL).step;
     }
     x->too_slow = step > search_to_win(s, &x->choice);
     if (x->too_slow)
