@@ -513,7 +513,7 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
 
 /* Returns whether both escalate alike apart from attention's buffers: they have the same list of operations,
  * and the same values of escalating settings work. */
-static bool need_alike(const Searcher *s, const Candidate *x, const Candidate *y)
+static bool need_alike(Searcher *s, const Candidate *x, const Candidate *y)
 {
     const Choice *a = &x->choice, *b = &y->choice;
     bool same = choice_same(a, b, KEY_STEP) && a->ranks == b->ranks && a->shares == b->shares &&
@@ -522,11 +522,10 @@ static bool need_alike(const Searcher *s, const Candidate *x, const Candidate *y
     for (int back = 0; back < 2 && same; back++)
         same = choice_by_heads(a, back) == choice_by_heads(b, back) &&
                choice_moves_queries(a, back) == choice_moves_queries(b, back);
-    return same && search_parted((Searcher *)s, a)->partition->max_tokens ==
-                       search_parted((Searcher *)s, b)->partition->max_tokens;
+    return same && search_parted(s, a)->partition->max_tokens == search_parted(s, b)->partition->max_tokens;
 }
 
-static bool points_hold(const Searcher *s, const Points *p, const Candidate *x, bool state)
+static bool points_hold(Searcher *s, const Points *p, const Candidate *x, bool state)
 {
     return p->state == state &&
            (state ? need_alike(s, &p->of, x) : choice_same(&p->of.choice, &x->choice, KEY_ACTIVATIONS));
