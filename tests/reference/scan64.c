@@ -52,15 +52,27 @@ static void kept_free(Kept *c)
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
+/* Eight sums, so that compilers use vectors. */
+static double dot(int n, const double *a, const double *b)
+{
+    double part[8] = {0}, sum = 0;
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            part[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    for (int j = 0; j < 8; j++)
+        sum += part[j];
+    return sum;
+}
+
 /* y [n][out] = x [n][in] w^T */
 static void product(int64_t n, int in, int out, const double *x, const double *w, double *y)
 {
     for (int64_t t = 0; t < n; t++)
-        for (int o = 0; o < out; o++) {
-            y[t * out + o] = 0;
-            for (int i = 0; i < in; i++)
-                y[t * out + o] += x[t * in + i] * w[o * in + i];
-        }
+        for (int o = 0; o < out; o++)
+            y[t * out + o] = dot(in, x + t * in, w + o * in);
 }
 
 static void product_back(int64_t n, int in, int out, const double *x, const double *w, const double *dy,
@@ -167,20 +179,28 @@ static double *state_at(const Sizes *z, double *states, int64_t t, int head)
     return states + (t * z->heads + head) * z->dk * z->dv;
 }
 
-/* what[dv] = sum over k of the decayed state */
-static void read_state(const Shape64 *s, const Sizes *z, const Token *k, const double *state, double *what)
+/* left[dv]: values less what the key reads of the decayed state, where it reads */
+static void left_of(const Shape64 *s, const Sizes *z, const Token *k, const double *state, double *left)
 {
-    for (int j = 0; j < z->dv; j++) {
-        what[j] = 0;
-        for (int i = 0; i < z->dk && !s->scan.plain; i++)
-            what[j] += k->k[i] * k->decay * state[i * z->dv + j];
-    }
+    memcpy(left, k->v, sizeof *left * (size_t)z->dv);
+    for (int i = 0; i < z->dk && !s->scan.plain; i++)
+        for (int j = 0; j < z->dv; j++)
+            left[j] -= k->k[i] * k->decay * state[i * z->dv + j];
+}
+
+/* What is written to the state. */
+static void written_of(const Shape64 *s, const Sizes *z, const Token *k, const double *state, double *written)
+{
+    left_of(s, z, k, state, written);
+    for (int j = 0; j < z->dv; j++)
+        written[j] *= k->beta;
+    round64(z->dv, written);
 }
 
 static void scan(const Shape64 *s, int64_t n, const Scan64Weights *w, const Kept *c)
 {
     const Sizes z = sizes_of(s);
-    double read[4096];
+    double written[4096];
     for (int64_t t = 0; t < n; t++)
         for (int head = 0; head < z.heads; head++) {
             const Token k = token_of(s, w, c, t, head);
@@ -188,14 +208,44 @@ static void scan(const Shape64 *s, int64_t n, const Scan64Weights *w, const Kept
                    *o = c->o + t * z.values + head * z.dv;
             if (s->place[t] > 0)
                 memcpy(state, state_at(&z, c->after, t - 1, head), sizeof *state * (size_t)(z.dk * z.dv));
-            read_state(s, &z, &k, state, read);
-            for (int j = 0; j < z.dv; j++) {
+            written_of(s, &z, &k, state, written);
+            for (int j = 0; j < z.dv; j++)
                 o[j] = w->d ? w->d[head] * k.v[j] : 0;
-                for (int i = 0; i < z.dk; i++) {
-                    next[i * z.dv + j] = k.decay * state[i * z.dv + j] + k.k[i] * k.beta * (k.v[j] - read[j]);
+            for (int i = 0; i < z.dk; i++)
+                for (int j = 0; j < z.dv; j++) {
+                    next[i * z.dv + j] = k.decay * state[i * z.dv + j] + k.k[i] * written[j];
                     o[j] += next[i * z.dv + j] * k.q[i];
                 }
+        }
+}
+
+/* Outputs as devices compute them: of the state before the token's chunk, and of what the chunk's tokens
+ * wrote, each times a factor that is rounded. */
+static void round_outputs(const Shape64 *s, int64_t n, const Scan64Weights *w, const Kept *c)
+{
+    enum { CHUNK = 64 };
+    const Sizes z = sizes_of(s);
+    double written[4096];
+    for (int64_t t = 0; t < n; t++)
+        for (int head = 0; head < z.heads; head++) {
+            const Token q = token_of(s, w, c, t, head);
+            const int64_t chunk = t % CHUNK, begin = t - (s->place[t] < chunk ? s->place[t] : chunk);
+            double *o = c->o + t * z.values + head * z.dv, decay = 1;
+            for (int j = 0; j < z.dv; j++)
+                o[j] = w->d ? w->d[head] * q.v[j] : 0;
+            for (int64_t at = t; at >= begin; at--) {
+                const Token k = token_of(s, w, c, at, head);
+                double factor = decay * dot(z.dk, q.q, k.k);
+                round64(1, &factor);
+                written_of(s, &z, &k, state_at(&z, c->before, at, head), written);
+                for (int j = 0; j < z.dv; j++)
+                    o[j] += factor * written[j];
+                decay *= k.decay;
             }
+            const double *state = state_at(&z, c->before, begin, head);
+            for (int i = 0; i < z.dk; i++)
+                for (int j = 0; j < z.dv; j++)
+                    o[j] += decay * q.q[i] * state[i * z.dv + j];
         }
 }
 
@@ -209,33 +259,36 @@ static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, 
     const Token k = token_of(s, w, c, t, head);
     const double *state = state_at(&z, c->before, t, head), *next = state_at(&z, c->after, t, head);
     const int of = head / (z.heads / z.key_heads);
-    double read[4096], dq[256] = {0}, dk[256] = {0}, written[4096], d_beta = 0, d_log = 0;
+    double left[4096], dq[256], dk[256], written[4096] = {0}, d_beta = 0, d_log = 0;
     double *row = dact + t * z.columns;
-    read_state(s, &z, &k, state, read);
-    for (int i = 0; i < z.dk; i++)
+    left_of(s, &z, &k, state, left);
+    for (int i = 0; i < z.dk; i++) {
+        double *of_later = later + i * z.dv;
+        dq[i] = dot(z.dv, next + i * z.dv, d_o);
         for (int j = 0; j < z.dv; j++) {
-            dq[i] += next[i * z.dv + j] * d_o[j];
-            later[i * z.dv + j] += k.q[i] * d_o[j];
+            of_later[j] += k.q[i] * d_o[j];
+            written[j] += of_later[j] * k.k[i];
         }
+        dk[i] = k.beta * dot(z.dv, of_later, left);
+    }
+    round64(z.dv, written);
     for (int j = 0; j < z.dv; j++) {
-        written[j] = 0;
-        for (int i = 0; i < z.dk; i++) {
-            written[j] += later[i * z.dv + j] * k.k[i];
-            dk[i] += later[i * z.dv + j] * k.beta * (k.v[j] - read[j]);
-        }
-        d_beta += written[j] * (k.v[j] - read[j]);
+        d_beta += written[j] * left[j];
         row[z.v + head * z.dv + j] += k.beta * written[j] + (w->d ? w->d[head] * d_o[j] : 0);
         if (w->d)
             dw->d[head] += k.v[j] * d_o[j];
     }
-    for (int i = 0; i < z.dk; i++)
-        for (int j = 0; j < z.dv; j++) {
-            const double before = k.decay * state[i * z.dv + j], r = s->scan.plain ? 0 : -k.beta * written[j];
-            dk[i] += before * r;
-            const double d = later[i * z.dv + j] + k.k[i] * r;
-            d_log += d * before;
-            later[i * z.dv + j] = s->place[t] == 0 ? 0 : k.decay * d;
-        }
+    const double reads = s->scan.plain ? 0 : -k.beta, goes_on = s->place[t] == 0 ? 0 : k.decay;
+    for (int i = 0; i < z.dk; i++) {
+        const double *before = state + i * z.dv;
+        double *of_later = later + i * z.dv;
+        dk[i] += k.decay * reads * dot(z.dv, before, written);
+        for (int j = 0; j < z.dv; j++)
+            of_later[j] += k.k[i] * reads * written[j];
+        d_log += k.decay * dot(z.dv, of_later, before);
+        for (int j = 0; j < z.dv; j++)
+            of_later[j] *= goes_on;
+    }
     const double d_step = d_log * k.rate + (s->scan.plain ? d_beta : 0);
     for (int i = 0; i < z.dk && s->scan.plain; i++) {
         row[z.q + of * z.dk + i] += dq[i];
@@ -325,9 +378,12 @@ static Kept forward(const Shape64 *s, int64_t n, const double *x, const Scan64We
         product(n, s->hidden, z.heads, x, w->b, c.b);
     product(n, s->hidden, z.heads, x, w->a, c.a);
     round64(n * z.columns, c.raw), round64(n * z.values, c.gate);
+    round64(n * z.heads, c.a), round64(n * z.heads, c.b);
     convolve(s, n, w->conv, w->conv_bias, &c);
     round64(n * z.columns, c.act);
     scan(s, n, w, &c);
+    if (rounds64)
+        round_outputs(s, n, w, &c);
     round64(n * z.values, c.o);
     gated_norm(s, n, w->norm, &c);
     round64(n * z.values, c.y);
@@ -357,7 +413,7 @@ void scan64_backward(const Shape64 *s, int64_t n, const double *x, const Scan64W
             token_back(s, w, &c, t, head, d.o + t * z.values + head * z.dv, later, d.act, d.b, d.a, dw);
         free(later);
     }
-    round64(n * z.columns, d.act);
+    round64(n * z.columns, d.act), round64(n * z.heads, d.a), round64(n * z.heads, d.b);
     convolve_back(s, n, w->conv, &c, d.act, d.raw, dw->conv, dw->conv_bias);
     round64(n * z.columns, d.raw);
     product_back(n, s->hidden, z.columns, x, w->qkv, d.raw, dx, dw->qkv);
