@@ -8,7 +8,8 @@ import pathlib
 
 import torch
 
-ACTIVATIONS = ("swiglu", "geglu", "geglu_tanh")
+ACTIVATIONS = ("swiglu", "geglu", "geglu_tanh", "gelu", "gelu_tanh", "relu2")
+GATED = 3  # the first so many
 SCORES = ("softmax", "sigmoid")
 
 
@@ -56,16 +57,17 @@ class Layer:
             return (torch.randn(*shape, device="cuda", generator=make) * std).bfloat16()
         self.x, self.dy = normal(n, hidden), normal(n, hidden)
         self.router = normal(experts, hidden, std=hidden ** -.5)
-        self.up, self.down = normal(experts, 2 * width, hidden, std=hidden ** -.5), normal(experts, hidden, width, std=width ** -.5)
+        columns = width * (1 + (ACTIVATIONS.index(activation) < GATED))
+        self.up, self.down = normal(experts, columns, hidden, std=hidden ** -.5), normal(experts, hidden, width, std=width ** -.5)
         rows = n * top
         self.logits, self.d_logits = empty(n, experts, dtype=torch.float32), empty(n, experts, dtype=torch.float32)
         self.choice, self.slot, self.row = (empty(rows, dtype=torch.int32) for _ in range(3))
         self.first = empty(experts + 1, dtype=torch.int32)
         self.route, self.d_route = empty(rows, dtype=torch.float32), empty(rows, dtype=torch.float32)
-        self.gate_up, self.act, self.out, self.y = empty(rows, 2 * width), empty(rows, width), empty(rows, hidden), empty(n, hidden)
+        self.gate_up, self.act, self.out, self.y = empty(rows, columns), empty(rows, width), empty(rows, hidden), empty(n, hidden)
         self.d_act, self.d_rows, self.dx = empty(rows, width), self.out, empty(n, hidden)
         self.d_router = torch.zeros(experts, hidden, device="cuda")
-        self.d_up, self.d_down = torch.zeros(experts, 2 * width, hidden, device="cuda"), torch.zeros(experts, hidden, width, device="cuda")
+        self.d_up, self.d_down = torch.zeros(experts, columns, hidden, device="cuda"), torch.zeros(experts, hidden, width, device="cuda")
         self.scratch = torch.empty(library().test_scratch_bytes(experts), dtype=torch.uint8, device="cuda")
 
     def choose(self):

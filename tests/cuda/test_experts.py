@@ -55,18 +55,23 @@ def check_arrange(case, l):
         report(case, f"arrange {name}", float((getattr(l, name).long() != right).sum()), 0)
 
 
+GATES = (*experts.ACTIVATIONS[:experts.GATED], "clamped")
+
+
 def activated(l, kind, gate, up):
-    """Of gate and up; `clamped` is SwiGLU of clamped values (GPT-OSS)."""
+    """Of gate and up, or of what is in place of both (up None); `clamped` is SwiGLU of clamped values (GPT-OSS)."""
     if kind == "clamped":
         gate, up = gate.clamp(max=l.m.limit), up.clamp(-l.m.limit, l.m.limit)
         return gate * torch.sigmoid(l.m.alpha * gate) * (up + l.m.offset)
-    return activation(kind, gate) * up
+    return activation(kind, gate) * (1 if up is None else up)
 
 
 def activation(kind, x):
     if kind == "swiglu":
         return torch.nn.functional.silu(x)
-    return torch.nn.functional.gelu(x, approximate="tanh" if kind == "geglu_tanh" else "none")
+    if kind == "relu2":
+        return torch.relu(x) ** 2
+    return torch.nn.functional.gelu(x, approximate="tanh" if kind.endswith("_tanh") else "none")
 
 
 def check_products(case, l, kind):
@@ -81,7 +86,7 @@ def check_products(case, l, kind):
     report(case, "up", apart(l.gate_up, right), BF16)
     gate_up = l.gate_up.double().requires_grad_()
     route = l.route.double().requires_grad_()
-    gate, u = gate_up.chunk(2, -1)
+    gate, u = gate_up.chunk(2, -1) if kind in GATES else (gate_up, None)
     act = activated(l, kind, gate, u) * route[l.row.long()][:, None]
     report(case, "act", apart(l.act, act.detach()), BF16)
     right = torch.cat([l.act[p].double() @ down[e].double().T for e, p in enumerate(parts)])
@@ -266,7 +271,7 @@ def main():
     cases = 0
     for i, size in enumerate(SIZES):
         for j, kind in enumerate(ROUTES):
-            activation_kind = (*experts.ACTIVATIONS, "clamped")[(i + j) % 4]
+            activation_kind = (*GATES, "relu2", "gelu", "gelu_tanh")[(i + j) % 7]
             l = experts.Layer(*size, activation="swiglu" if activation_kind == "clamped" else activation_kind, seed=i)
             if activation_kind == "clamped":
                 l.m.alpha, l.m.offset, l.m.limit = 1.702, 1., 1.5
@@ -275,7 +280,8 @@ def main():
             l.route.copy_(torch.rand(len(l.route), device="cuda", generator=make))
             check_arrange(case, l)
             check_products(case, l, activation_kind)
-            check_biases(case, l, make)
+            if activation_kind in GATES:
+                check_biases(case, l, make)
             cases += 1
         for score in experts.SCORES:
             for normalize, eps, scale in ((True, 0., 1.), (True, 1e-2, 2.5), (False, 0., 1.)):
