@@ -48,7 +48,7 @@ int burst_op_experts_sum(BurstGpu *g, int64_t n, const BurstExperts *m, int hidd
 /* All activations, and SwiGLU as silu(alpha g) / alpha * (u + offset) of g and u clamped at
  * `limit` (burst_model.h). */
 enum { CLAMPED = BURST_ACTIVATIONS };
-static constexpr bool has_gate(int kind) { return kind <= BURST_ACTIVATION_GEGLU_TANH || kind == CLAMPED; }
+template <int KIND> static constexpr bool GATED = KIND <= BURST_ACTIVATION_GEGLU_TANH || KIND == CLAMPED;
 typedef struct Clamp {
     float alpha, offset, limit;
 } Clamp;
@@ -59,7 +59,7 @@ static __device__ __forceinline__ float activated(const Clamp &c, float gate, fl
                                                   float *by_up)
 {
     float slope;
-    if (!has_gate(KIND)) {
+    if (!GATED<KIND>) {
         *by_up = 0;
         *by_gate = activation_slope(KIND, gate);
         return activation_value(KIND, gate);
@@ -87,12 +87,12 @@ static __global__ void __launch_bounds__(THREADS)
     if (r >= rows || row[r] < 0)
         return;
     const float by = route ? route[row[r]] : 1;
-    const BurstBf16 *own = gate_up + (1 + has_gate(KIND)) * r * width;
+    const BurstBf16 *own = gate_up + (1 + GATED<KIND>) * r * width;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
         float gate[VEC], up[VEC] = {};
         load(own + i, gate);
-        if (has_gate(KIND))
+        if (GATED<KIND>)
             load(own + width + i, up);
 #pragma unroll
         for (int j = 0; j < VEC; j++) {
@@ -116,13 +116,13 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     const int32_t choice = route ? row[r] : 0;
     const float by = route ? route[choice] : 1;
-    const int64_t own = (1 + has_gate(KIND)) * r * width;
+    const int64_t own = (1 + GATED<KIND>) * r * width;
     float sum = 0;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
         float gate[VEC], up[VEC] = {}, d[VEC];
         load(gate_up + own + i, gate);
-        if (has_gate(KIND))
+        if (GATED<KIND>)
             load(gate_up + own + width + i, up);
         load(dy + r * width + i, d);
 #pragma unroll
@@ -133,7 +133,7 @@ static __global__ void __launch_bounds__(THREADS)
             up[j] = by * d[j] * by_up;
         }
         store(d_gate_up + own + i, gate);
-        if (has_gate(KIND))
+        if (GATED<KIND>)
             store(d_gate_up + own + width + i, up);
     }
     sum = warp_sum(sum);
