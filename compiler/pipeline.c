@@ -47,7 +47,8 @@ static int print_asked(Arena *a, const Request *o, const Destination *t, const P
     int status = 0;
     if (o->explain) {
         const Found all = search_complete(a, f);
-        status = print_text(arena_printf(a, "%s%s", search_table(a, p, &all), search_batches(a, &all)));
+        status = print_text(arena_printf(a, "%s%s%s", search_table(a, p, &all),
+                                         memory_alone_text(a, plan_draft(f->plan)), search_batches(a, &all)));
     }
     if (status == 0 && o->print_build)
         status = print_text(arena_printf(a, "%s\n", t->build));

@@ -66,22 +66,42 @@ static bool a_stride_apart(const Flow *f, int value, int n)
     return true;
 }
 
-/* A value per layer, visit or unit: a stride, or a table in units of the alignment. */
-static void emit_place(Emit *e, const Flow *f, int value, int n)
+/* "(INT64_C(0) + (i) * INT64_C(4096))": of a value per layer, visit or unit a stride, or a table in units of
+ * the alignment, which is emitted. */
+static const char *indexed_place(Emit *e, const Flow *f, const char *prefix, int value, int n)
 {
-    const char *name = constant_name(e->arena, f->step->values.at[value].name);
+    const char *name = f->step->values.at[value].name;
     const int64_t first = offset_at(f, value, 0), stride = offset_at(f, value, n > 1) - first;
-    if (a_stride_apart(f, value, n)) {
-        text_printf(e->out, "#define PLAN_AT_%s(i) (INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))\n",
-                    name, first, stride);
-        return;
-    }
-    text_printf(e->out, "static const int64_t plan_at_%s[] = {", f->step->values.at[value].name);
+    if (a_stride_apart(f, value, n))
+        return arena_printf(e->arena, "(INT64_C(%" PRId64 ") + (i) * INT64_C(%" PRId64 "))", first, stride);
+    text_printf(e->out, "static const int64_t %s_%s[] = {", prefix, name);
     for (int i = 0; i < n; i++)
         text_printf(e->out, "%s%" PRId64, between(i, 16, ",\n    ", "\n    "),
                     offset_at(f, value, i) / f->align);
-    text_printf(e->out, "};\n#define PLAN_AT_%s(i) (plan_at_%s[i] * PLAN_ALIGN)\n", name,
-                f->step->values.at[value].name);
+    text_add(e->out, "};\n");
+    return arena_printf(e->arena, "(%s_%s[i] * PLAN_ALIGN)", prefix, name);
+}
+
+static bool has_places(const Flow *f, int value);
+
+static const char *place_of(Emit *e, const Flow *f, const char *prefix, int value)
+{
+    const Value *v = &f->step->values.at[value];
+    return has_places(f, value) ? indexed_place(e, f, prefix, value, value_indices(f->step, v))
+                                : arena_printf(e->arena, "INT64_C(%" PRId64 ")", offset_at(f, value, 0));
+}
+
+/* A run that only evaluates has other offsets. */
+static void emit_place(Emit *e, const Flow *f, int value)
+{
+    const Value *v = &f->step->values.at[value];
+    const Flow *alone = e->alone.flow && used_by_program(e->alone.flow, value) ? e->alone.flow : NULL;
+    const char *at = place_of(e, f, "plan_at", value),
+               *other = alone ? place_of(e, alone, "plan_alone", value) : at;
+    if (strcmp(at, other) != 0)
+        at = arena_printf(e->arena, "(s->alone ? %s : %s)", other, at);
+    text_printf(e->out, "#define PLAN_AT_%s%s %s\n", constant_name(e->arena, v->name),
+                v->index == INDEX_NONE ? "" : "(i)", at);
 }
 
 static bool has_places(const Flow *f, int value)
@@ -103,6 +123,9 @@ static void emit_copied(Emit *e, const Flow *f)
     text_printf(e->out,
                 "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* staged values in host memory */\n",
                 f->host - f->host_state);
+    if (e->alone.flow)
+        text_printf(e->out, "#define PLAN_ALONE_HOST_BYTES ((size_t)%" PRId64 ")\n",
+                    e->alone.flow->host - e->alone.flow->host_state);
     for (int i = 0; i < countof(row); i++)
         text_printf(e->out, "#define PLAN_%s INT64_C(%" PRId64 ") /* bytes that %s */\n", row[i].name,
                     step_copied_bytes(f->step, row[i].kind, row[i].tokens), row[i].what);
@@ -121,6 +144,10 @@ void emit_places(Emit *e)
                 "unit, or a unit. */\n"
                 "#define PLAN_ARENA_BYTES ((size_t)%" PRId64 ")\n",
                 f->packed - f->state);
+    if (e->alone.flow)
+        text_printf(e->out,
+                    "#define PLAN_ALONE_BYTES ((size_t)%" PRId64 ") /* of a run that only evaluates */\n",
+                    e->alone.flow->packed - e->alone.flow->state);
     if (emit_stages(e))
         emit_copied(e, f);
     if (f->step->chunk && !f->step->by_queries) /* a single chunk is a loop too */
@@ -133,14 +160,8 @@ void emit_places(Emit *e)
                     f->step->tail);
     for (int v = 0; v < f->step->values.n; v++) {
         const Value *x = &f->step->values.at[v];
-        if (x->kind == VALUE_INPUT || x->kind == VALUE_STATE || !used_by_program(f, v))
-            continue;
-        if (has_places(f, v))
-            emit_place(e, f, v, value_indices(f->step, x));
-        else
-            text_printf(e->out, "#define PLAN_AT_%s%s INT64_C(%" PRId64 ")\n",
-                        constant_name(e->arena, x->name), x->index == INDEX_NONE ? "" : "(i)",
-                        offset_at(f, v, 0));
+        if (x->kind != VALUE_INPUT && x->kind != VALUE_STATE && used_by_program(f, v))
+            emit_place(e, f, v);
     }
 }
 
@@ -291,6 +312,28 @@ static void emit_forward_shards(Emit *e, const Step *s)
     emit_line(e, "    s->weights.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));");
 }
 
+/* A run that only evaluates has parameters apart from the optimizer's: a device's are rounded once the
+ * program is ready, the host's are copied. */
+static void emit_alone_shards(Emit *e, const Step *s)
+{
+    const bool device = s->program->target->device_memory;
+    const char *at = constant_name(e->arena, step_param(s));
+    if (!step_copies_params(s))
+        return;
+    emit_line(e, "if (s->alone) {");
+    if (device)
+        emit_line(e, "BURST_TRY(burst_gpu_weights_tables(s->exec, &burst_plan, &s->rounded));");
+    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++)");
+    if (device)
+        emit_line(e, "    s->rounded.bf16[unit] = plan_act(s, PLAN_AT_%s(unit));", at);
+    else
+        emit_line(e,
+                  "    memcpy(plan_act(s, PLAN_AT_%s(unit)), s->weights.param[unit], "
+                  "(size_t)plan_shard(unit) * sizeof(float));",
+                  at);
+    emit_line(e, "}");
+}
+
 /* Where the optimizer finds gradients and stores rounded parameters. */
 void emit_shards(Emit *e)
 {
@@ -299,9 +342,11 @@ void emit_shards(Emit *e)
         emit_forward_shards(e, s);
         return;
     }
+    emit_alone_shards(e, s);
     const bool rounded = s->values.at[step_value(s, "grad_shard")].element == EL_ACTIVATION,
                bf16 = rounded && s->program->target->device_memory;
     const bool fetches = s->choice.optimizer == OPTIMIZER_FETCHED;
+    emit_line(e, "if (!s->alone) {");
     if (fetches)
         emit_line(e, "BURST_TRY(plan_take_fetched(c, s));");
     emit_line(e, "for (int unit = 0; unit < PLAN_UNITS; unit++) {");
@@ -317,5 +362,6 @@ void emit_shards(Emit *e)
                   bf16 ? "grad_bf16" : "grad", rounded ? "plan_act" : "plan_floats");
     if (step_value(s, "param_bf16") >= 0 && s->choice.optimizer != OPTIMIZER_ON_HOST)
         emit_line(e, "s->%s.bf16[unit] = plan_act(s, PLAN_AT_PARAM_BF16(unit));", weights);
+    emit_line(e, "}");
     emit_line(e, "}");
 }

@@ -559,6 +559,10 @@ static void emit_sizes(Emit *e)
     if (device(e) && !e->draft->program->library)
         text_printf(e->out, "#define PLAN_DEVICE_BYTES ((size_t)%zu) /* weights, activations, slots */\n",
                     e->draft->memory.total);
+    if (device(e) && e->alone.flow)
+        text_printf(e->out,
+                    "#define PLAN_ALONE_DEVICE_BYTES ((size_t)%zu) /* of a run that only evaluates */\n",
+                    e->alone.total);
 }
 
 /* Whether outputs travel: not if a ring has one rank and never passes any. */
@@ -675,10 +679,12 @@ static void emit_alloc(Emit *e)
 {
     emit_line(e, "static int plan_alloc(BurstCtx *c, PlanState *s)");
     emit_line(e, "{");
-    emit_take(e, "arena", "", "char", take_call(device(e)), "PLAN_ARENA_BYTES");
+    emit_take(e, "arena", "", "char", take_call(device(e)),
+              e->alone.flow ? "s->alone ? PLAN_ALONE_BYTES : PLAN_ARENA_BYTES" : "PLAN_ARENA_BYTES");
     if (emit_stages(e))
         emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c",
-                  "PLAN_HOST_ARENA_BYTES");
+                  e->alone.flow ? "s->alone ? PLAN_ALONE_HOST_BYTES : PLAN_HOST_ARENA_BYTES"
+                                : "PLAN_HOST_ARENA_BYTES");
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
     if (emit_scratch_moves(e))
@@ -985,6 +991,12 @@ static void add_plan_values(Emit *e)
     if (device(e) && e->draft->memory.offloaded)
         add_field(e, "offloaded_bytes", "%zu", e->draft->memory.offloaded);
     const bool mirror = device(e) && !e->draft->choice.optimizer; /* the whole state */
+    if (e->alone.flow) {
+        add_field(e, "alone.arena_bytes", "%zu", e->alone.host);
+        add_field(e, "alone.predicted_memory", "%zu",
+                  device(e) ? e->alone.total + e->draft->memory.beside : e->alone.host);
+        add_field(e, "alone.offloaded_bytes", "%zu", device(e) ? e->alone.offloaded : 0);
+    }
     add_field(e, "places_gradients", mirror ? "false" : "true");
 }
 
@@ -1266,7 +1278,8 @@ static void emit_rest(Emit *e)
 /* The common begin of a program and a library, up to attention. */
 static Emit emit_begin(Arena *a, const Found *f, const char *command, Text *out)
 {
-    Emit e = {.arena = a, .found = f, .draft = plan_draft(f->plan), .out = out};
+    const Draft *draft = plan_draft(f->plan);
+    Emit e = {.arena = a, .found = f, .draft = draft, .out = out, .alone = memory_alone(a, draft)};
     emit_header(&e, command);
     e.hashed_from = out->n;
     emit_group(&e);

@@ -256,10 +256,35 @@ const Plan *verify_rest(Arena *a, Diags *d, const Draft *t)
     return p;
 }
 
+/* Of a program that evaluates alone: its list at its own offsets; forward's buffers lie in its scratch. */
+static bool verify_alone(Arena *a, Diags *d, const Draft *t)
+{
+    const AloneMemory alone = memory_alone(a, t);
+    const Device *least = cluster_least_memory(&t->program->cluster);
+    const double needs = (double)(alone.total + t->memory.beside);
+    bool inside = true;
+    for (int i = 0; i < t->memory.n; i++) {
+        const Buffer *b = &t->memory.at[i];
+        const bool of_forward = b->at >= 0 && !b->keys && (b->directions & 1);
+        inside &= !of_forward || b->at + (int64_t)b->bytes <= alone.scratch;
+    }
+    if (inside && needs <= least->memory)
+        return step_verify(a, d, alone.flow);
+    if (!inside)
+        diag_error(d, t->program->layout.span,
+                   "proof %d (%s) fails: a buffer of forward lies outside of evaluation's scratch",
+                   PROOF_MEMORY, proof_names[PROOF_MEMORY]);
+    else
+        report_memory(a, d, t->program->layout.span, needs, false, least);
+    return false;
+}
+
 bool verify_step(Arena *a, Diags *d, const Draft *t)
 {
     const Flow *f = t->memory.flow;
-    const bool holds = step_verify(a, d, f) && (f->step->forward || step_verify(a, d, flow_evaluation(a, f)));
+    const bool holds = step_verify(a, d, f) &&
+                       (f->step->forward ||
+                        (step_verify(a, d, flow_evaluation(a, f)) && verify_alone(a, d, t)));
     if (!holds)
         diag_note(d, (Span){0},
                   "`--emit=step` prints the step's list, and `--verify-each` checks it after each pass");
@@ -275,17 +300,20 @@ void print_plan(const Plan *p, Text *out)
 {
     const Draft *t = &p->draft;
     Arena *a = arena_new();
+    const AloneMemory alone = memory_alone(a, t);
     text_printf(out, "burst-plan 1\n%s\n", choice_text(a, &t->choice));
-    arena_free(a);
 #define X(id, number, name) text_printf(out, "proof %d: %s: holds\n", number, name);
     PROOFS(X)
 #undef X
     print_ranges(t, out);
     text_printf(out, "memory of a rank: %zu bytes\n  %-16s %-34s %14lld\n", t->memory.total, "arena",
                 "the step's values, --emit=step", (long long)t->memory.flow->packed);
+    if (alone.flow)
+        text_printf(out, "  %-16s %-34s %14zu\n", "alone", "of a rank that only evaluates", alone.total);
     for (int i = 0; i < t->memory.n; i++)
         text_printf(out,
                     t->memory.at[i].at < 0 ? "  %-16s %-34s %14zu\n"
                                            : "    %-14s %-34s %14zu in attention's scratch\n",
                     t->memory.at[i].name, t->memory.at[i].shape, t->memory.at[i].bytes);
+    arena_free(a);
 }

@@ -298,8 +298,11 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
     if (r->tokens && !j->why_not) {
         const double tokens = (double)r->tokens * (double)p->train.batch;
         const bool tile = r->choice.loss_tile != f->base.loss_tile && !varies(f, SETTING_LOSS_TILE);
-        text_printf(out, "%9s %12s %11s %11s s %12s %6.1f %%  %s%s\n", length_text(f->arena, r->tokens),
+        const AloneMemory alone = memory_alone(f->arena, &j->draft);
+        const double evaluates = (double)(alone.total + j->draft.memory.beside);
+        text_printf(out, "%9s %12s %11s %11s %11s s %12s %6.1f %%  %s%s\n", length_text(f->arena, r->tokens),
                     grouped_text(f->arena, (double)j->draft.partition->max_tokens, 0), bytes,
+                    alone.flow ? bytes_text(f->arena, evaluates, 2) : "-",
                     grouped_text(f->arena, j->cost.step, 3), grouped_text(f->arena, tokens / j->cost.step, 1),
                     100 * cost_mfu(p, &j->cost), r->largest,
                     tile ? arena_printf(f->arena, "; loss tile %lld", (long long)r->choice.loss_tile) : "");
@@ -316,7 +319,7 @@ static void print_heading(const Fit *f, Text *out)
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
     text_printf(
-        out, "burst-fit 2\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
+        out, "burst-fit 3\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
         p->model.name, p->cluster.name, p->cluster.world, plural(p->cluster.world),
         bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
     if (memory_uncounted(p))
@@ -331,8 +334,8 @@ static void print_heading(const Fit *f, Text *out)
     for (int i = 0; i < SETTING_COUNT; i++)
         if (varies(f, i))
             text_printf(out, "%-*s ", width_of(f, i), settings[i]->form->name);
-    text_printf(out, "%9s %12s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "step", "tokens/s",
-                "MFU", "largest at the peak");
+    text_printf(out, "%9s %12s %11s %11s %13s %12s %8s  %s\n", "longest", "per rank", "memory", "evaluation",
+                "step", "tokens/s", "MFU", "largest at the peak");
 }
 
 static double highest_mfu(const Fit *f)

@@ -187,5 +187,6 @@ void print_cost(const Plan *p, const Cost *c, Text *out)
     Arena *a = arena_new();
     print_cost_draft(plan_draft(p), c, out);
     print_lengths(a, p, c, out);
+    text_add(out, memory_alone_text(a, plan_draft(p)));
     arena_free(a);
 }

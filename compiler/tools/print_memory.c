@@ -148,6 +148,7 @@ void print_memory(const Plan *p, const Cost *c, Text *out)
             print_peak(a, space[i].flow, out);
         }
     }
+    text_add(out, memory_alone_text(a, d));
     print_others(a, d, c, out);
     arena_free(a);
 }

@@ -297,6 +297,19 @@ static BurstTrain with_options(const BurstPlan *p, const Options *o)
     return t;
 }
 
+/* A run that evaluates and does not train takes only the memory of that. */
+static BurstPlan with_sizes(const BurstPlan *p, const Options *o)
+{
+    BurstPlan q = *p;
+    if (o->steps > 0 || !o->evaluate || p->alone.arena_bytes == 0)
+        return q;
+    q.evaluates_alone = true;
+    q.arena_bytes = p->alone.arena_bytes;
+    q.offloaded_bytes = p->alone.offloaded_bytes;
+    q.predicted_memory = p->alone.predicted_memory;
+    return q;
+}
+
 /* Prints the help or the version. */
 static int say(const BurstPlan *p, const Options *o, const char *program)
 {
@@ -335,7 +348,12 @@ int burst_main(const BurstPlan *p, int argc, char **argv)
         return exit_code(BURST_E_MEMORY);
     }
     BurstTrain t = with_options(p, &o);
+    const BurstPlan sized = with_sizes(p, &o);
     Run run = {&o};
-    return job_run(&(Job){
-        .plan = p, .train = &t, .timeout = o.timeout, .body = run_rank, .arg = &run, .identify = identify});
+    return job_run(&(Job){.plan = &sized,
+                          .train = &t,
+                          .timeout = o.timeout,
+                          .body = run_rank,
+                          .arg = &run,
+                          .identify = identify});
 }

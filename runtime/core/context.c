@@ -33,6 +33,8 @@ int burst_world(const BurstCtx *c)
     return c->world;
 }
 
+bool burst_evaluates_alone(const BurstCtx *c) { return c->plan->evaluates_alone; }
+
 void *burst_take(BurstCtx *c, size_t bytes)
 {
     size_t rounded = (bytes + 63) / 64 * 64;

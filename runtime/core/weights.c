@@ -168,7 +168,7 @@ int burst_sum_copies(BurstCtx *c, int unit, float *shard)
 
 static int kinds_taken(const BurstPlan *p)
 {
-    if (p->lengths)
+    if (p->lengths || p->evaluates_alone)
         return 1; /* parameters alone */
     return p->places_gradients ? KINDS - 1 : KINDS;
 }

@@ -163,6 +163,9 @@ typedef struct BurstStep {
      * counted */
     const double *loads;
 } BurstStep;
+typedef struct BurstAlone {
+    size_t arena_bytes, offloaded_bytes, predicted_memory;
+} BurstAlone;
 typedef struct BurstPlan {
     int abi;
     const char *source;          /* "lab.topo model.burst" */
@@ -209,6 +212,9 @@ typedef struct BurstPlan {
     double matmul_flops;         /* its rate of matrix products, FLOP/s */
     uint64_t text_hash;          /* of the emitted text: ranks compare it at start-up; 0: not given */
     size_t predicted_memory;     /* where the rank computes: arena_bytes, or the device's total */
+    /* the same of a run that evaluates and does not train; arena_bytes 0: as a run that trains */
+    BurstAlone alone;
+    bool evaluates_alone; /* the run is one, and these are the plan's sizes */
     /* [BURST_ROW_COUNT] seconds of a step, by rows of the table of parts; NULL: none */
     const double *predicted_rows;
     const BurstForecast *forecast;    /* the predicted step, laid out in time; NULL: none */
@@ -248,6 +254,9 @@ typedef struct BurstPlan {
                               const float *k, const float *v, const float *o, const float *lse,
                               const float *d_o, float *dq, float *dk, float *dv);
 } BurstPlan;
+
+/* Whether this run evaluates and does not train. */
+bool burst_evaluates_alone(const BurstCtx *c);
 
 /* ---- data ---- */
 /* Reads this rank's part of sequence `index` of step `step`: number step * batch + index of all sequences,

@@ -273,6 +273,7 @@ int progress_evaluation(Progress *s, BurstCtx *c, const Options *o, int64_t done
                         const BurstStep *r, double seconds)
 {
     char line[METRICS_LINE];
+    BURST_TRY(most_memory(c, &s->memory));
     if (c->rank != 0)
         return BURST_OK;
     snprintf(line, sizeof line,
@@ -281,7 +282,10 @@ int progress_evaluation(Progress *s, BurstCtx *c, const Options *o, int64_t done
              (long long)done, r->loss, exp(r->loss), r->tokens);
     /* --evaluate may repeat the previous run's evaluation */
     if (strncmp(s->metrics.evaluation, line, strlen(line)) != 0)
-        BURST_TRY(metrics_line(c, &s->metrics, "%s\"evaluation_seconds\": %.6g}\n", line, seconds));
+        BURST_TRY(metrics_line(c, &s->metrics,
+                               "%s\"evaluation_seconds\": %.6g, \"memory_bytes\": %.0f, "
+                               "\"predicted_memory_bytes\": %zu}\n",
+                               line, seconds, s->memory, c->plan->predicted_memory));
     if (o->quiet)
         return BURST_OK;
     print_shown(stdout,

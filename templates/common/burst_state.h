@@ -1,5 +1,6 @@
 /* burst_state.h: members of PlanState on either target, included in the struct before the target's own. */
     BurstExec *exec;               /* runs operations */
+    bool alone;                    /* the run evaluates and does not train: its values have other offsets */
     PlanWeights weights;           /* this rank's parameters, gradients and moments */
     const int32_t *token, *label;  /* of this rank's tokens of the sequence */
     const float *label_weight;

@@ -290,6 +290,7 @@ static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
 {
     PlanState *s = (PlanState *)state;
     s->heads = plan_chunk_heads(0);
+    s->alone = burst_evaluates_alone(c);
     BURST_TRY(plan_open(c, w, &s->exec, &s->weights));
     BURST_TRY(plan_alloc(c, s));
     BURST_TRY(plan_chunks(c, s));
@@ -297,7 +298,8 @@ static inline int plan_start(BurstCtx *c, void *state, BurstWeights *w)
     BURST_TRY(plan_open_corrections(c, s, w));
     plan_open_loads(s);
 #ifdef PLAN_HOST_OPTIMIZER
-    BURST_TRY(plan_update_units(c, s));
+    if (!s->alone)
+        BURST_TRY(plan_update_units(c, s));
 #endif
     return plan_live(c, s, NULL);
 }

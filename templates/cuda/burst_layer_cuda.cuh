@@ -78,16 +78,20 @@ static int plan_end(BurstCtx *c, PlanState *s, double *loss)
 
 static int plan_open(BurstCtx *c, BurstWeights *w, BurstExec **exec, PlanWeights *weights)
 {
+#ifdef PLAN_INFER
+    (void)w;
     BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, PLAN_DEVICE_BYTES, exec));
+    return burst_gpu_weights_tables(*exec, &burst_plan, weights);
+#else
+    const bool alone = burst_evaluates_alone(c);
+    BURST_TRY(burst_gpu_open(c, PLAN_CHANNELS, alone ? PLAN_ALONE_DEVICE_BYTES : PLAN_DEVICE_BYTES, exec));
 #ifdef PLAN_HOST_OPTIMIZER
     *weights = *w;
     return BURST_OK;
-#elif defined PLAN_INFER
-    (void)w;
-    return burst_gpu_weights_tables(*exec, &burst_plan, weights);
 #else
     (void)w;
-    return burst_gpu_weights_take(*exec, &burst_plan, weights);
+    return alone ? BURST_OK : burst_gpu_weights_take(*exec, &burst_plan, weights);
+#endif
 #endif
 }
 
@@ -124,6 +128,10 @@ static int plan_ready(BurstCtx *c, PlanState *s, BurstWeights *w)
     PLAN_CUDA(cudaGetDevice(&device));
     PLAN_CUDA(cudaDeviceGetAttribute(&s->multiprocessors, cudaDevAttrMultiProcessorCount, device));
     PLAN_CUDA(plan_launch_setup());
+#ifndef PLAN_INFER
+    if (s->alone)
+        return burst_gpu_weights_round(s->exec, &burst_plan, w, &s->rounded);
+#endif
 #ifdef PLAN_HOST_OPTIMIZER
     (void)w;
     return BURST_OK;
@@ -142,6 +150,8 @@ static inline int plan_save(BurstCtx *c, void *state, BurstWeights *w)
     return BURST_OK; /* the host has them already */
 #else
     PlanState *s = (PlanState *)state;
+    if (s->alone)
+        return BURST_OK;
     return burst_gpu_weights_save(s->exec, &burst_plan, &s->weights, w);
 #endif
 }

@@ -66,6 +66,7 @@ typedef struct PlanKept { BurstTileLists lists; bool made; } PlanKept;
 typedef struct PlanState {
 #include "burst_state.h"
     double *loss;                  /* sum over counted tokens */
+    BurstShards rounded; /* of a run that evaluates alone: the parameters, rounded */
     bool begun; /* earlier chunks of keys are in the output of these queries */
     int multiprocessors;
     BurstTokens tokens[PLAN_GROUP], key_tokens[PLAN_KEYS]; /* of chunk and key, on the device */

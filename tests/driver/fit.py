@@ -46,7 +46,7 @@ def write(case, tokens, layout):
 
 
 def check_row(case, kept, names, line, step, world, peak):
-    *values, longest, of_rank, memory, unit, seconds, _, rate, mfu, _, largest = re.split(r" +", line, maxsplit=len(names) + 9)
+    *values, longest, of_rank, memory, unit, evaluation, its_unit, seconds, _, rate, mfu, _, largest = re.split(r" +", line, maxsplit=len(names) + 11)
     none = {"ffn chunks": "1", "offload": "none"}
     settings = [f"{n} {none[n] if v == '-' else v};" for n, v in zip(names, values)] + ["offload none;"] * ("offload" not in names)
     layout, tokens = kept + " ".join(settings), tokens_of(longest)
@@ -59,6 +59,7 @@ def check_row(case, kept, names, line, step, world, peak):
     assert abs(float(rate) / (tokens * {**PLAIN, **case}["batch"] / took) - 1) < 1e-3, line
     assert abs(float(mfu) - 100 * flops / took / world / peak) < 0.06 + 1e-3 * float(mfu), line
     assert re.search(r"a rank needs (\S+ \S+),", alive).group(1) == f"{memory} {unit}", (line, alive)
+    assert re.search(r"^to evaluate alone .* a rank needs (\S+ \S+)$", alive, re.M).group(1) == f"{evaluation} {its_unit}", (line, alive)
     top = re.search(r"at the peak.*\n +(\S+ \S+)  (\w+)", alive).groups()
     assert largest.startswith(top[1]) and largest.endswith(top[0]), (line, top)
     owned = re.findall(r"^rank \d+ tokens (\d+)", burstc("c.topo", "at.burst", "--emit=partition"), re.M)
@@ -73,7 +74,7 @@ def check(case):
     pathlib.Path("c.topo").write_text(emitted.few(**{k: v for k, v in {**PLAIN, **case}.items() if k in ("nodes", "gpus", "device", "memory")}))
     pathlib.Path("m.burst").write_text(MODEL.format(**{**PLAIN, **case}))
     lines = burstc("fit", "c.topo", "m.burst").splitlines()
-    assert lines[0] == "burst-fit 2" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
+    assert lines[0] == "burst-fit 3" and lines == burstc("fit", "c.topo", "m.burst").splitlines()
     on_host = lines[2].startswith("each process takes")
     assert on_host == ("device" not in case), lines[2]
     lines = lines[:2] + lines[2 + on_host:]

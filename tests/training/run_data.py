@@ -3,6 +3,7 @@
     python3 run_data.py --toolchain toolchain.json [--part PART] [--work FOLDER]
 
 Parts: formats      all formats of the same tokens evaluate to the same bits
+       alone        an evaluation without training takes its memory alone, with the same bits
        evaluation   loss and perplexity against transformers in float64 on the same rows, with and without loss weights
        training     loss and norm of a weighted step against transformers
        packing      packed documents against each document alone in transformers
@@ -82,9 +83,12 @@ class Data:
     def build(self, name, ranks=1, data=1, train="", mask="causal", steps=6, optimizer="lr 1e-3;", batch=2,
               layout="", partition="zigzag", masks="", sequence=SEQUENCE):
         s = SHAPE
+        block = emitted.layout(data, ranks // data, "ring", "keys", partition if ranks > data else "contiguous")
+        if "recompute" in layout:
+            block = block.replace(" recompute none;", "")
         text = (f"{masks}model test {{ layers {s.layers}; hidden {s.hidden}; heads {s.heads}; kv_heads {s.kv_heads}; head_dim {s.head_dim}; "
                 f"ffn swiglu {s.ffn}; rope 500000; vocab {s.vocab}; }}\nattention {{ default {mask}; }}\nsequence {sequence};\n"
-                + emitted.layout(data, ranks // data, "ring", "keys", partition if ranks > data else "contiguous").replace(" }\n", f" {layout} }}\n")
+                + block.replace(" }\n", f" {layout} }}\n")
                 + f"train {{ steps {steps}; batch {batch}; {train} optimizer adamw {{ {optimizer} }} }}\n")
         return self.tools.link(self.tools.emit(self.folder, name, emitted.topology(1, ranks), text))
 
@@ -194,6 +198,30 @@ class Data:
                     for evaluates, train in enumerate((f'data "{plain}";', f'data "{plain}"; evaluate "{plain}" every 1 steps 1;'))]
             require(both[0] == both[1], f"{layout}: an evaluation changes the training that follows: {both}")
         require(kept == [line["loss"] for line in self.run(program) if "loss" in line], "an evaluation changes the training that follows")
+
+    def alone(self):
+        """`--steps 0 --evaluate` takes the memory that is predicted for it, less than training's, and computes the
+        same bits as an evaluation before the first step of a training run."""
+        path = token_file(self.folder / "alone.tok", self.tokens(5 * SEQUENCE))
+        layouts = ((1, 1, "", "causal"), (2, 1, "weights zero1;", "causal"), (2, 1, "weights zero2;", "window(64)"), (4, 2, "", "causal"),
+                   (2, 1, "offload optimizer; update host;", "causal"), (2, 1, "offload optimizer; update device;", "causal"),
+                   (2, 1, "offload activations;", "causal"), (4, 1, "recompute full; ffn chunks 2;", "window_sink(64, 4)"),
+                   (2, 1, "recompute full; token chunks 2;", "causal"), (2, 1, "recompute full; token chunks 4, attention;", "causal"),
+                   (2, 1, "recompute tail(0.5);", "causal"))
+        for i, (ranks, data, layout, mask) in enumerate(layouts):
+            program = self.build(f"alone{i}", ranks, data, f'data "{path}";', mask, steps=1, layout=layout)
+            options = ("--weights", self.start, "--evaluate", path)
+            (alone,) = self.run(program, "--steps", 0, *options)
+            first, step, _ = self.run(program, "--steps", 1, *options, "--checkpoint", self.folder / f"alone{i}.ckpt")
+            print(f"{ranks} ranks, {layout or 'weights zero3;'} {mask}: {alone['memory_bytes']:.0f} bytes, in training {step['memory_bytes']:.0f}")
+            require(alone["evaluation_loss"] == first["evaluation_loss"], f"{layout}: {alone}, before training {first}")
+            # a batch of a file is read into memory outside of the arena
+            unused = [x["predicted_memory_bytes"] - x["memory_bytes"] for x in (alone, step)]
+            require(0 <= unused[0] == unused[1] <= 3 * 4 * SEQUENCE, f"{layout}: unused {unused}: {alone}, in training {step}")
+            require(alone["memory_bytes"] < step["memory_bytes"], f"{layout}: {alone}, in training {step}")
+            last = self.run(program, "--steps", 0, "--resume", "--checkpoint", self.folder / f"alone{i}.ckpt", "--evaluate", path)[-1]
+            after = self.run(program, "--steps", 1, *options)[-1]
+            require(last["evaluation_loss"] == after["evaluation_loss"], f"{layout}: {last} of the checkpoint, {after} after training")
 
     def training(self):
         tokens = self.tokens(2 * SEQUENCE + 1)
@@ -461,7 +489,7 @@ class Data:
             require(done.returncode == 2 and text in done.stderr, f"{options}: {done.returncode}, {done.stderr}, expected {text}")
 
 
-PARTS = ("formats", "evaluation", "training", "packing", "tables", "mix", "order", "schedules", "refusals")
+PARTS = ("formats", "evaluation", "alone", "training", "packing", "tables", "mix", "order", "schedules", "refusals")
 
 
 def main():

@@ -309,16 +309,22 @@ static void add_batch(MemoryMaker *m)
                     m->program->sequence);
 }
 
+/* Of one kind: parameters, a moment or gradients. */
+static size_t weight_bytes(const Units *units)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < units->n; i++)
+        bytes += (size_t)units->at[i].repeat *
+                 round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
+    return bytes;
+}
+
 /* A device's program also has parameters, moments and gradients on the host, or parameters alone if it
  * infers; with an offloaded optimizer, its values include the gradients. */
 static size_t mirror_bytes(const Program *p, const Units *units, bool optimizer)
 {
-    const size_t trained = optimizer ? 3 : 4, kinds = p->infer.lengths ? 1 : trained;
-    size_t bytes = 0;
-    for (int i = 0; i < units->n; i++)
-        bytes += kinds * (size_t)units->at[i].repeat *
-                 round_up((size_t)units->at[i].shard * sizeof(float), HOST_ALIGN);
-    return bytes;
+    const size_t trained = optimizer ? 3 : 4;
+    return (p->infer.lengths ? 1 : trained) * weight_bytes(units);
 }
 
 /* Groups with communicators, as runtime/cuda/device/open.cu makes them: ranks that share the weights, those
@@ -389,6 +395,46 @@ void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
     const bool device = p->target->device_memory;
     m->host += device ? mirror_bytes(p, &units, f->step->choice.optimizer) : (size_t)(f->packed + f->host);
     m->offloaded = (size_t)(f->host - (device ? f->host_state : 0)); /* the mirror includes the state */
+}
+
+/* Of buffers that forward uses; those of one direction lie one after the other. */
+static int64_t forward_scratch(const Memory *m)
+{
+    int64_t end = 0;
+    for (int i = 0; i < m->n; i++) {
+        const Buffer *b = &m->at[i];
+        const bool of_forward = b->at >= 0 && !b->keys && (b->directions & FORWARD);
+        if (of_forward && b->at + (int64_t)b->bytes > end)
+            end = b->at + (int64_t)b->bytes;
+    }
+    return end;
+}
+
+/* Host memory that a program without its step's values and its mirror of weights has. */
+AloneMemory memory_alone(Arena *a, const Draft *d)
+{
+    const Memory *m = &d->memory;
+    const Program *p = d->program;
+    const bool device = p->target->device_memory, optimizer = m->flow && m->flow->step->choice.optimizer;
+    if (p->library || !m->flow || m->flow->step->forward)
+        return (AloneMemory){0};
+    const int64_t scratch = forward_scratch(m);
+    const Flow *all = m->flow, *f = flow_alone(a, all, scratch);
+    const size_t mirror = device ? mirror_bytes(p, &d->units, optimizer) : (size_t)(all->packed + all->host),
+                 kept = device ? weight_bytes(&d->units) : (size_t)(f->packed + f->host);
+    return (AloneMemory){.flow = f,
+                         .scratch = scratch,
+                         .total = m->total - (size_t)all->packed + (size_t)f->packed,
+                         .host = m->host - mirror + kept,
+                         .offloaded = (size_t)f->host};
+}
+
+const char *memory_alone_text(Arena *a, const Draft *d)
+{
+    const AloneMemory m = memory_alone(a, d);
+    return m.flow ? arena_printf(a, "to evaluate alone (--steps 0 --evaluate) a rank needs %s\n",
+                                 bytes_text(a, (double)(m.total + d->memory.beside), 2))
+                  : "";
 }
 
 MemoryBudget memory_budget(const Draft *t)

@@ -352,6 +352,25 @@ static Flow *find_flow(Arena *a, const Step *s, const int *same)
 
 Flow *step_flow(Arena *a, const Step *s) { return find_flow(a, s, NULL); }
 
+const Flow *flow_alone(Arena *a, const Flow *step, int64_t scratch)
+{
+    Step *e = step_evaluation(a, step->step);
+    /* a device has rounded parameters alone */
+    const int param = e->program->target->device_memory ? -1 : step_value(e, "param"),
+              of_attention = step_value(e, "attention_scratch");
+    Value *v = NEW_ARRAY(a, Value, e->values.n);
+    memcpy(v, e->values.at, sizeof *v * (size_t)e->values.n);
+    e->values.at = v;
+    for (int i = 0; i < e->values.n; i++)
+        if (v[i].kind == VALUE_STATE && i != param)
+            v[i].kind = VALUE_INPUT; /* it is in no memory */
+    if (of_attention >= 0)
+        v[of_attention].bytes = scratch;
+    Flow *f = find_flow(a, e, step->same);
+    step_pack(a, f, step->align, (MemoryBudget){.quick = true});
+    return f;
+}
+
 const Flow *flow_evaluation(Arena *a, const Flow *step)
 {
     Flow *f = find_flow(a, step_evaluation(a, step->step), step->same);

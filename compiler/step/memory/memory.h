@@ -44,6 +44,8 @@ typedef struct Flow {
 Flow *step_flow(Arena *a, const Step *s);
 /* The flow of step_evaluation, with the offsets of the packed step. */
 const Flow *flow_evaluation(Arena *a, const Flow *step);
+/* The same packed on its own, without moments; scratch: bytes of attention's. */
+const Flow *flow_alone(Arena *a, const Flow *step, int64_t scratch);
 /* Most bytes of activations and their gradients in use at any operation, in host or device memory. */
 int64_t flow_active_peak(Arena *a, const Flow *f, bool host);
 bool item_live(const Item *i, int op);
@@ -171,6 +173,15 @@ typedef struct Draft {
     const struct AttentionLoads *loads;
     struct DrawnInputs *drawn; /* shared with others (cost.h); NULL: its own */
 } Draft;
+/* What a training program takes to evaluate alone (`--steps 0 --evaluate`): weights and forward, without
+ * moments, gradients and backward's scratch. As of Memory; flow NULL: it does not evaluate. */
+typedef struct AloneMemory {
+    const struct Flow *flow;
+    int64_t scratch; /* of attention's forward */
+    size_t total, host, offloaded;
+} AloneMemory;
+AloneMemory memory_alone(Arena *a, const Draft *d);
+const char *memory_alone_text(Arena *a, const Draft *d); /* a line; "" where there is none */
 /* Memory of a process that the prediction leaves out; NULL: none. */
 const char *memory_uncounted(const Program *p);
 
