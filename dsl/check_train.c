@@ -364,10 +364,22 @@ static void take_infer_weights(Checker *c, const Ast *s, const Field *f, void *t
     ((Program *)to)->train.weights_span = t.t.weights_span;
 }
 
+/* `products split;` */
+static void take_products(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    static const char *const words[] = {
+        [PRODUCTS_AUTO] = "auto", [PRODUCTS_WHOLE] = "whole", [PRODUCTS_SPLIT] = "split"};
+    int found = PRODUCTS_AUTO;
+    (void)f;
+    take_word(c, s, words, countof(words), &found);
+    ((Program *)to)->infer.products = found;
+}
+
 static const Field infer_fields[] = {
     {"weights", take_infer_weights, 0, 0},
     {"lengths", take_lengths, 0, FIELD_REQUIRED, UNIT_NONE, 1, 0x1p40},
     {"tokens", take_int64, offsetof(Program, infer.tokens), 0, UNIT_NONE, 1, 1 << 24},
+    {"products", take_products, 0, 0},
 };
 
 void begin_infer(Checker *c)
@@ -458,8 +470,6 @@ void check_infer(Checker *c)
     if (p->table_count)
         not_yet(c, p->infer.span, "a mask or rope that reads a table other than doc, first and position",
                 "a mask such as causal");
-    if (p->model.layer.single)
-        not_yet(c, p->infer.span, "a layer with one part alone", "attention and a network in each layer");
     if (p->model.layer.scan_attends)
         not_yet(c, p->infer.span, "a layer with attention and a scan", "one of them in each layer");
     const double reached = p->model.rope.length + (double)p->infer.tokens - 1;

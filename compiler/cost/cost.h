@@ -90,6 +90,9 @@ typedef struct Cost {
 /* Simulates the draft's step. enough: bandwidth sharing is skipped for a step that is longer than this
  * without it; INFINITY: never. */
 Cost cost_draft(Arena *a, const Draft *d, double enough);
+/* whether the ranks that share a prompt each compute a part of a further token's products */
+bool cost_token_splits(const Draft *d);
+int cost_split_rows(const Draft *d); /* if the product's rows are a multiple of this */
 double cost_continued(
     const Draft *d); /* cost/token.c: seconds of a token that continues the longest prompt */
 /* Whether costs describe the program itself. A C program planned for GPUs has their layout, and the cluster

@@ -1,5 +1,6 @@
 /* cost/token.c: the time of a token that continues a prompt: each rank reads its weights and what it keeps of
- * the prompt once, and the ranks merge each layer's attention. A recurrent layer's state is written too. */
+ * the prompt once, and the ranks merge each layer's attention. A recurrent layer's state is written too.
+ * Ranks that share the prompt may each compute a part of the rows of every product, where that is faster. */
 #include "cost/cost.h"
 #include "burst_sizes.h"
 
@@ -24,11 +25,13 @@ static double kept_bytes(const Draft *d, int layer)
     const Step *step = d->memory.flow->step;
     const BurstScan scan = scan_of_rank(m, d->shape.tensor);
     const int wide = d->program->target->activation_bytes;
+    const bool latents = step_keeps_latents(step);
+    const int64_t row = latents ? m->latent + m->shared
+                                : (int64_t)d->shape.rank.kv_heads * (m->head_dim + m->value_dim);
     if (step_is_recurrent(step, layer))
         return (double)m->scan_kernel * scan.columns * wide +
                2.0 * (double)burst_scan_state(&scan) * (double)sizeof(float);
-    return (double)step_cache_tokens(step, layer) * d->shape.rank.kv_heads * (m->head_dim + m->value_dim) *
-           wide;
+    return step_keeps_keys(step, layer) ? (double)(step_cache_tokens(step, layer) * row * wide) : 0;
 }
 
 /* Bytes that a rank reads. */
@@ -56,7 +59,7 @@ static double token_transfers(const Draft *d)
     double merged = 0, seconds = 0;
     int attends = 0;
     for (int l = 0; l < p->model.layers; l++)
-        attends += !step_is_recurrent(d->memory.flow->step, l);
+        attends += step_keeps_keys(d->memory.flow->step, l);
     if (c->ranks > 1)
         merged = collective_of(&p->cluster, (Ring){c->ranks, tensor, 2, true}, part * c->ranks).seconds;
     if (tensor > 1)
@@ -64,14 +67,69 @@ static double token_transfers(const Draft *d)
     return attends * merged + p->model.layers * seconds;
 }
 
-double cost_continued(const Draft *d)
+/* ---- products that ranks split ---- */
+
+/* A rank's part of the rows begins at a multiple of 8. */
+int cost_split_rows(const Draft *d) { return 8 * d->choice.ranks; }
+
+/* Of a layer: elements of its products' weights that another rank reads, and the seconds in which ranks
+ * gather what each computed. */
+typedef struct SplitLayer {
+    double elements, seconds;
+} SplitLayer;
+
+static SplitLayer split_of_layer(const Draft *d, int layer)
 {
-    const Cluster *c = &d->program->cluster;
+    const Step *s = d->memory.flow->step;
+    const Block *b = &s->block[BLOCK_FORWARD + model_kind(&d->program->model, layer)];
+    const int ranks = d->choice.ranks;
+    SplitLayer x = {0};
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const UnitTensor *t = o->kind == OP_LINEAR ? op_tensor(s, o, b) : NULL;
+        const double rows = t ? (double)t->rows * o->tensors : 0;
+        if (!t || (int64_t)t->rows * o->tensors % cost_split_rows(d) != 0)
+            continue;
+        x.elements += rows * (double)t->cols * (ranks - 1) / ranks;
+        /* the host adds what is 0 elsewhere, a device gathers */
+        const Ring ring = {ranks, d->shape.tensor, d->program->target->device_memory ? 1 : 2, true};
+        x.seconds +=
+            collective_of(&d->program->cluster, ring, rows * d->program->target->activation_bytes).seconds;
+    }
+    return x;
+}
+
+static double split_seconds(const Draft *d, double rate)
+{
+    double seconds = 0;
+    for (int l = 0; l < d->program->model.layers; l++) {
+        const SplitLayer x = split_of_layer(d, l);
+        seconds += x.seconds - x.elements * d->program->target->activation_bytes / rate;
+    }
+    return seconds;
+}
+
+static double slowest_memory(const Cluster *c)
+{
     double rate = HUGE_VAL;
     for (int r = 0; r < c->world; r++) {
         const Device *x = cluster_group_of(c, r)->device;
         const double own = x->hbm > 0 ? x->hbm : x->passes;
         rate = fmin(rate, own > 0 ? own : HUGE_VAL);
     }
-    return token_bytes(d) / rate + token_transfers(d);
+    return rate;
+}
+
+bool cost_token_splits(const Draft *d)
+{
+    const int products = d->program->infer.products;
+    if (d->choice.ranks < 2 || products == PRODUCTS_WHOLE)
+        return false;
+    return products == PRODUCTS_SPLIT || split_seconds(d, slowest_memory(&d->program->cluster)) < 0;
+}
+
+double cost_continued(const Draft *d)
+{
+    const double rate = slowest_memory(&d->program->cluster);
+    return token_bytes(d) / rate + token_transfers(d) + (cost_token_splits(d) ? split_seconds(d, rate) : 0);
 }

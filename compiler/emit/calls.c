@@ -520,8 +520,10 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_TO_TOKENS;
     if (o->kind == OP_DELTA && o->read[2].value >= 0)
         form |= FORM_LSE;
-    if (op_work_kind(o->kind) == WORK_ATTENTION && o->weight)
+    if ((op_work_kind(o->kind) == WORK_ATTENTION || o->kind == OP_CACHE) && o->weight)
         form |= FORM_LATENTS;
+    if (o->kind == OP_LINEAR && p->emit->splits)
+        form |= FORM_SPLIT;
     if (op_work_kind(o->kind) == WORK_ATTENTION && op_touches(p->step, o, is_selected))
         form |= FORM_SELECTED;
     if (op_dim(p->step, o) == LOOP_TOKENS && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))

@@ -12,6 +12,7 @@ typedef struct Emit {
     int indent;
     /* by block of the step, and of evaluation's head: bit 0: its function takes a layer, bit 1: a visit */
     unsigned takes[STEP_BLOCKS + 1];
+    bool splits; /* ranks that share a prompt each compute a part of a later token's products */
     AloneMemory alone; /* of a run that only evaluates; flow NULL: there is none */
     const BurstForecast *forecast; /* plan_forecast; NULL: none */
     size_t hashed_from; /* begin of the text that text_hash covers */

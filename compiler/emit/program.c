@@ -458,10 +458,10 @@ static void emit_scan_layers(Emit *e, const Model *m)
     text_add(e->out, "};\n");
 }
 
-/* The host's caches are by heads; a device's by tokens. */
+/* The host's caches are by heads, but for latents; a device's by tokens. */
 static void emit_cache_rows(Emit *e, const Step *step)
 {
-    if (step->program->target->device_memory)
+    if (step->program->target->device_memory || step_keeps_latents(step))
         return;
     text_add(e->out, "static const int64_t plan_cache_rows[] = {");
     for (int m = 0; m < step->program->mask_count; m++)
@@ -477,6 +477,9 @@ static void emit_lengths(Emit *e)
         return;
     const Step *step = e->draft->memory.flow->step;
     add_constant(e, "PLAN_INFER", 1, "prompts are continued");
+    if (e->splits)
+        add_constant(e, "PLAN_SPLIT_PRODUCTS", cost_split_rows(e->draft),
+                     "rows of a further token's products, or a multiple, of which ranks each compute a part");
     add_constant(e, "PLAN_NEW_TOKENS", n->tokens - 1, "most that a prompt's cache takes after it");
     text_add(e->out, "static const int64_t plan_reach[] = {");
     for (int m = 0; m < e->draft->program->mask_count; m++)
@@ -1280,6 +1283,7 @@ static Emit emit_begin(Arena *a, const Found *f, const char *command, Text *out)
 {
     const Draft *draft = plan_draft(f->plan);
     Emit e = {.arena = a, .found = f, .draft = draft, .out = out, .alone = memory_alone(a, draft)};
+    e.splits = draft->program->infer.lengths && cost_token_splits(draft);
     emit_header(&e, command);
     e.hashed_from = out->n;
     emit_group(&e);

@@ -13,6 +13,8 @@ typedef struct Infer {
     int64_t
         length[MOST_LENGTHS]; /* of prompts, rising: each has a plan; the last is the program's sequence */
     int64_t tokens; /* most that continue a prompt */
+    /* whether ranks that share a prompt each compute a part of a later token's products */
+    enum { PRODUCTS_AUTO, PRODUCTS_WHOLE, PRODUCTS_SPLIT } products;
     Span span;
 } Infer;
 struct SchedText;

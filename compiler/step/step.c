@@ -485,8 +485,9 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
     const Unit *u = step_unit(s, unit);
     if (v->bytes)
         return v->bytes;
-    if (v->kind == VALUE_CACHE && unit >= 0 && step_is_recurrent(s, unit) == (v->dim[0] == DIM_CACHE))
-        return 0; /* the layer keeps something else */
+    if (v->kind == VALUE_CACHE && unit >= 0 &&
+        !(v->dim[0] == DIM_CACHE ? step_keeps_keys(s, unit) : step_is_recurrent(s, unit)))
+        return 0; /* the layer keeps something else, or nothing */
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
         return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
     const int64_t rows = v->dim[0] == DIM_CACHE ? step_cache_tokens(s, unit) : dim_size(s, v->dim[0]),

@@ -187,7 +187,7 @@ typedef enum Stream {
  * with bias or softcap. COLUMNS: a chunk's columns of a tensor. TO_TOKENS: from heads. LSE: with the gradient
  * of lse. ROWS: of a chunk of tokens. LATENTS: travel as keys and values. PARTS: of rows whose mean of
  * squares is an operand. SELECTED: over the lists of chosen blocks. CLAMPED: a SwiGLU of the experts' form.
- * SILU: a gate by it. */
+ * SILU: a gate by it. SPLIT: by ranks that share a prompt. */
 enum {
     FORM_OTHER = 1,
     FORM_COLUMNS = 2,
@@ -198,7 +198,8 @@ enum {
     FORM_PARTS = 64,
     FORM_SELECTED = 128,
     FORM_CLAMPED = 256,
-    FORM_SILU = 512
+    FORM_SILU = 512,
+    FORM_SPLIT = 1024
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;
@@ -350,6 +351,8 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
 /* Tokens of a rank's cache for a layer; layer -1: of a layer whose mask sees all. */
 int64_t step_cache_tokens(const Step *s, int layer);
 int64_t step_cache_rows(const Step *s, int mask); /* of layers with the mask */
+bool step_keeps_keys(const Step *s, int layer);
+bool step_keeps_latents(const Step *s); /* for later tokens, instead of keys and values */
 bool step_is_recurrent(const Step *s, int layer);
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
 void step_backward(Step *s);

@@ -73,6 +73,27 @@ static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
     return own;
 }
 
+#ifdef PLAN_SPLIT_PRODUCTS
+/* Gathers rows of a product, of which this rank has computed rows `first` to first + each, in the order of
+ * ranks. */
+static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t first, int64_t each,
+                            BurstAct *y);
+
+/* A product of the step. Of a later token each rank that shares the prompt computes a part of the rows. */
+static inline int plan_linear(BurstCtx *c, PlanState *s, int64_t n, int in, int out, int tensors,
+                              const BurstAct *x, const BurstAct *w, const BurstAct *add, BurstAct *y)
+{
+    const BurstGroup ranks = burst_unit_group(c, 1); /* of a layer's weights */
+    const int64_t rows = (int64_t)tensors * out, each = rows / PLAN_GROUP;
+    if (!s->infer.decodes || n != 1 || ranks.count != PLAN_GROUP || rows % PLAN_SPLIT_PRODUCTS != 0)
+        return burst_op_linear(s->exec, n, in, out, tensors, x, w, add, y);
+    const int64_t first = (burst_rank(c) - ranks.first) / ranks.stride * each;
+    BURST_TRY(burst_op_linear(s->exec, 1, in, (int)each, 1, x, w + first * in, add ? add + first : NULL,
+                              y + first));
+    return plan_gather_rows(c, s, ranks, first, each, y);
+}
+#endif
+
 /* Runs the list; *next: the token after the sequence's last, on all ranks. */
 static inline int plan_run_infer(BurstCtx *c, PlanState *s, int32_t *next)
 {

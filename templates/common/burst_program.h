@@ -61,7 +61,10 @@ typedef struct PlanInfer {
     BurstPosition at[1]; /* of the running token */
     int32_t token[1];
     int64_t first, kept; /* of a prompt's rows here, those that the running layer keeps */
-    const BurstAct *k, *v; /* what the running layer keeps */
+    const BurstAct *k, *v; /* what the running layer keeps: keys and values, or latents and shared elements */
+#ifdef PLAN_LATENT
+    const BurstAct *weight; /* of the running layer's keys and values from latents */
+#endif
     float *parts;          /* of outputs of the running token */
 #ifdef PLAN_SCAN_COLUMNS
     BurstAct *conv; /* of the running layer: rows before its convolution, the last token's the last */

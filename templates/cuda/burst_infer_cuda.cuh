@@ -114,6 +114,18 @@ static inline const int32_t *plan_kept_rows(const PlanState *s, int mask)
     return s->buffer.device_running + sizeof(BurstRunning) / sizeof(int32_t) + 2 * mask;
 }
 
+#ifdef PLAN_SPLIT_PRODUCTS
+static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t first, int64_t each,
+                            BurstAct *y)
+{
+    (void)c, (void)ranks;
+    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
+    BURST_TRY(burst_gpu_gather(s->exec, 1, y + first, each, y)); /* in place */
+    BURST_TRY(burst_op_end(s->exec, &s->reduction));
+    return burst_op_reduced(s->exec, &s->reduction);
+}
+#endif
+
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *k, const BurstBf16 *v,
                              BurstBf16 *cache_k, BurstBf16 *cache_v, char *parts)

@@ -57,6 +57,19 @@ static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, 
     return BURST_OK;
 }
 
+#ifdef PLAN_SPLIT_PRODUCTS
+/* Adds what is 0 on all other ranks. */
+static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t first, int64_t each,
+                            BurstAct *y)
+{
+    (void)s;
+    memset(y, 0, (size_t)first * sizeof *y);
+    memset(y + first + each, 0, (size_t)((PLAN_GROUP - 1) * each - first) * sizeof *y);
+    return burst_sum_over(c, ranks, y, PLAN_GROUP * each);
+}
+#endif
+
+#ifndef PLAN_LATENT
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const float *k, const float *v,
                              float *cache_k, float *cache_v, char *parts)
@@ -79,6 +92,35 @@ static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const float *k
     }
     return BURST_OK;
 }
+#else
+/* Elements of a head's keys that it does not share with others. */
+enum { PLAN_OWN_DIM = PLAN_HEAD_DIM - PLAN_SHARED };
+
+/* Keeps the layer's latents [tokens][latent] and what all heads' keys share: those of a prompt, or of the
+ * running token if it is this rank's turn. weight: keys' own elements, then values, from a latent. */
+static inline int plan_cache_latents(BurstCtx *c, PlanState *s, int mask, const float *latent, const float *k,
+                                     const float *weight, float *cache_latent, float *cache_shared,
+                                     char *parts)
+{
+    PlanInfer *f = &s->infer;
+    (void)c;
+    f->k = cache_latent;
+    f->v = cache_shared;
+    f->weight = weight;
+    f->parts = (float *)(void *)parts;
+    plan_find_kept(s, mask);
+    if (f->decodes && f->more % PLAN_GROUP != s->me)
+        return BURST_OK;
+    const int64_t row = f->decodes ? f->kept + f->more / PLAN_GROUP : 0, first = f->decodes ? 0 : f->first,
+                  rows = f->decodes ? 1 : f->kept;
+    memcpy(cache_latent + row * PLAN_LATENT, latent + first * PLAN_LATENT,
+           (size_t)(rows * PLAN_LATENT) * sizeof *latent);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(cache_shared + (row + i) * PLAN_SHARED, k + (first + i) * PLAN_HEAD_DIM + PLAN_OWN_DIM,
+               PLAN_SHARED * sizeof *k);
+    return BURST_OK;
+}
+#endif
 
 /* Positions of up to BURST_TILE rows of the cache from `row` on, and which of them the running token sees. */
 static inline void plan_rows_seen(const PlanState *s, int mask, int64_t row, int n, uint8_t *keep)
@@ -93,58 +135,132 @@ static inline void plan_rows_seen(const PlanState *s, int mask, int64_t row, int
         keep[i] = keep[i] && (row + i >= f->kept || position[i] < f->prompt);
 }
 
-static inline double plan_score(const float *q, const float *k)
+static inline double plan_dot(int n, const double *x, const float *y)
 {
     double sum = 0;
-    for (int i = 0; i < PLAN_HEAD_DIM; i++)
-        sum += (double)q[i] * (double)k[i];
-    sum *= (double)PLAN_SCALE;
-    if (!(PLAN_SOFTCAP > 0))
-        return sum;
-    const double cap = (double)PLAN_SOFTCAP;
-    return cap * (1 - 2 / (exp(2 * sum / cap) + 1)); /* cap tanh(sum / cap) */
+    for (int i = 0; i < n; i++)
+        sum += x[i] * (double)y[i];
+    return sum;
 }
 
-/* One head's queries with a tile of rows: o, its sum of exp(score - *top), and *top. */
-static inline void plan_attend_rows(const float *q, const float *k, const float *v, int n,
-                                    const uint8_t *keep, double *o, double *sum, double *top)
+static inline double plan_score(double product)
 {
-    for (int i = 0; i < n; i++) {
-        if (!keep[i])
-            continue;
-        const double score = plan_score(q, k + i * PLAN_HEAD_DIM);
-        if (score > *top) {
-            const double less = exp(*top - score); /* 0 for the first */
-            for (int j = 0; j < PLAN_VALUE_DIM; j++)
-                o[j] *= less;
-            *sum *= less;
-            *top = score;
-        }
-        const double weight = exp(score - *top);
-        *sum += weight;
-        for (int j = 0; j < PLAN_VALUE_DIM; j++)
-            o[j] += weight * (double)v[i * PLAN_VALUE_DIM + j];
+    product *= (double)PLAN_SCALE;
+    if (!(PLAN_SOFTCAP > 0))
+        return product;
+    const double cap = (double)PLAN_SOFTCAP;
+    return cap * (1 - 2 / (exp(2 * product / cap) + 1)); /* cap tanh(product / cap) */
+}
+
+#ifdef PLAN_LATENT
+/* Rows of the cache are latents: a query's own elements are multiplied by the weights of keys first, and the
+ * output of latents by those of values last. */
+enum { PLAN_ROW_KEY = PLAN_LATENT + PLAN_SHARED, PLAN_ROW_VALUE = PLAN_LATENT };
+
+static inline void plan_row_query(const PlanState *s, int head, const float *q, double *query)
+{
+    const float *w = s->infer.weight + (int64_t)head * PLAN_OWN_DIM * PLAN_LATENT;
+    for (int l = 0; l < PLAN_LATENT; l++)
+        query[l] = 0;
+    for (int i = 0; i < PLAN_OWN_DIM; i++)
+        for (int l = 0; l < PLAN_LATENT; l++)
+            query[l] += (double)q[i] * (double)w[i * PLAN_LATENT + l];
+    for (int i = 0; i < PLAN_SHARED; i++)
+        query[PLAN_LATENT + i] = (double)q[PLAN_OWN_DIM + i];
+}
+
+static inline double plan_row_score(const PlanState *s, int mask, int head, int64_t row, const double *query)
+{
+    (void)mask, (void)head;
+    return plan_score(plan_dot(PLAN_LATENT, query, s->infer.k + row * PLAN_LATENT) +
+                      plan_dot(PLAN_SHARED, query + PLAN_LATENT, s->infer.v + row * PLAN_SHARED));
+}
+
+static inline const float *plan_row_value(const PlanState *s, int mask, int head, int64_t row)
+{
+    (void)mask, (void)head;
+    return s->infer.k + row * PLAN_LATENT;
+}
+
+static inline double plan_row_output(const PlanState *s, int head, int j, const double *o)
+{
+    const float *w = s->infer.weight + (int64_t)PLAN_HEADS * PLAN_OWN_DIM * PLAN_LATENT;
+    return plan_dot(PLAN_LATENT, o, w + ((int64_t)head * PLAN_VALUE_DIM + j) * PLAN_LATENT);
+}
+#else
+enum { PLAN_ROW_KEY = PLAN_HEAD_DIM, PLAN_ROW_VALUE = PLAN_VALUE_DIM };
+
+/* The cache's row of a query head's key head. */
+static inline int64_t plan_key_row(int mask, int head, int64_t row)
+{
+    return head / (PLAN_HEADS / PLAN_KV_HEADS) * plan_cache_rows[mask] + row;
+}
+
+static inline void plan_row_query(const PlanState *s, int head, const float *q, double *query)
+{
+    (void)s, (void)head;
+    for (int i = 0; i < PLAN_HEAD_DIM; i++)
+        query[i] = (double)q[i];
+}
+
+static inline double plan_row_score(const PlanState *s, int mask, int head, int64_t row, const double *query)
+{
+    return plan_score(
+        plan_dot(PLAN_HEAD_DIM, query, s->infer.k + plan_key_row(mask, head, row) * PLAN_HEAD_DIM));
+}
+
+static inline const float *plan_row_value(const PlanState *s, int mask, int head, int64_t row)
+{
+    return s->infer.v + plan_key_row(mask, head, row) * PLAN_VALUE_DIM;
+}
+
+static inline double plan_row_output(const PlanState *s, int head, int j, const double *o)
+{
+    (void)s, (void)head;
+    return o[j];
+}
+#endif
+
+/* One head's output over the rows that are here: the sum of exp(score - top), and of that times values. */
+typedef struct PlanRows {
+    double o[PLAN_ROW_VALUE], sum, top;
+} PlanRows;
+
+static inline void plan_attend_row(double score, const float *value, PlanRows *r)
+{
+    if (score > r->top) {
+        const double less = exp(r->top - score); /* 0 for the first */
+        for (int j = 0; j < PLAN_ROW_VALUE; j++)
+            r->o[j] *= less;
+        r->sum *= less;
+        r->top = score;
     }
+    const double weight = exp(score - r->top);
+    r->sum += weight;
+    for (int j = 0; j < PLAN_ROW_VALUE; j++)
+        r->o[j] += weight * (double)value[j];
 }
 
 /* This rank's part of a head: its output over the rows that are here, and their log-sum-exp. */
 static inline void plan_part_of_head(const PlanState *s, int mask, int head, const float *q, float *part)
 {
     const PlanInfer *f = &s->infer;
-    const int kv = head / (PLAN_HEADS / PLAN_KV_HEADS);
-    const int64_t turns = f->more + PLAN_GROUP - s->me, rows = f->kept + turns / PLAN_GROUP,
-                  all = plan_cache_rows[mask];
-    double o[PLAN_VALUE_DIM] = {0}, sum = 0, top = -HUGE_VAL;
+    const int64_t turns = f->more + PLAN_GROUP - s->me, rows = f->kept + turns / PLAN_GROUP;
+    double query[PLAN_ROW_KEY];
+    PlanRows r = {.top = -HUGE_VAL};
+    plan_row_query(s, head, q, query);
     for (int64_t row = 0; row < rows; row += BURST_TILE) {
         const int n = (int)(rows - row < BURST_TILE ? rows - row : BURST_TILE);
         uint8_t keep[BURST_TILE];
         plan_rows_seen(s, mask, row, n, keep);
-        plan_attend_rows(q, f->k + (kv * all + row) * PLAN_HEAD_DIM, f->v + (kv * all + row) * PLAN_VALUE_DIM,
-                         n, keep, o, &sum, &top);
+        for (int i = 0; i < n; i++)
+            if (keep[i])
+                plan_attend_row(plan_row_score(s, mask, head, row + i, query),
+                                plan_row_value(s, mask, head, row + i), &r);
     }
     for (int j = 0; j < PLAN_VALUE_DIM; j++)
-        part[j] = sum > 0 ? (float)(o[j] / sum) : 0;
-    part[PLAN_VALUE_DIM] = sum > 0 ? (float)(top + log(sum)) : -HUGE_VALF;
+        part[j] = r.sum > 0 ? (float)(plan_row_output(s, head, j, r.o) / r.sum) : 0;
+    part[PLAN_VALUE_DIM] = r.sum > 0 ? (float)(r.top + log(r.sum)) : -HUGE_VALF;
 }
 
 /* Merges a head's parts of all ranks. */

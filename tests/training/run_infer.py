@@ -5,7 +5,8 @@
 Each case is a tiny model with random weights (run_families.py). burstc compiles it with `infer`, on 1, 2 and 4 ranks and in several
 layouts, and the program continues prompts of one token, at each length's edge and longer than windows. All logits are compared with one
 forward of transformers over the prompt and the tokens that the program chose; these must be transformers' greedy choice, or one whose logit
-is as great within the bound. A run tests some of the families and layouts, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or
+is as great within the bound. The bound is 1e-5 of the greatest logit or, if that is more, what transformers' own fp32 differs from its
+float64 over the same tokens: a scan's state carries rounding from token to token. A run tests some of the families and layouts, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or
 transformers is missing.
 """
 import contextlib
@@ -35,26 +36,27 @@ LAYOUTS = {  # ranks, layout
     "double": (4, "context 2 x 2; schedule double_ring; partition zigzag; travel keys;"),
     "tensor": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
     "tensor_two": (2, "context 1; tensor 2;"),
+    "ring_split": (4, "context 4; schedule ring; partition zigzag; travel keys;"),
+    "tensor_split": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
     "queries": (2, "context 2; schedule ring; partition zigzag; travel keys; token chunks 2, attention;"),
 }
 SEVERAL = [name for name in LAYOUTS if name != "one"]
-# without qwen3_5_moe, of whose logits transformers' fp32 differs by 1e-5 from float64 too
 NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3", "glm4", "gemma2", "gemma3", "stablelm_bias", "starcoder2",
          "cohere2", "phi2", "pythia", "deepseek_v2", "minicpm3", "granite", "smollm3", "qwen3_moe", "mixtral", "granite_code",
-         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense")
+         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "nemotron_h", "nemotron_h_bias", "olmo_hybrid", "olmo_hybrid_rope", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense", "deepseek_v2_moe", "deepseek_v3", "glm4_moe_lite")
 LEAST_RECURRENT = 32  # tokens of a recurrent model's shortest length: pieces of four ranks have the rows of a convolution
 TURNS = 4  # runs until every family was tested
 
 
 def is_recurrent(name):
     more = run_families.CASES[name][1]
-    return any(word in more for word in ("linear_key_head_dim", "mamba_d_state", "conv_L_cache"))
+    return any(word in more for word in ("linear_key_head_dim", "mamba_d_state", "ssm_state_size", "conv_L_cache"))
 
 
 def has_layout(name, layout):
     """Recurrent layers have no runs of striped tokens to scan, and an odd number of key heads is not split."""
     kind, more = run_families.CASES[name]
-    heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", 1))
+    heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", more.get("n_groups", 1)))
     return not is_recurrent(name) or ("striped" not in layout and (heads % 2 == 0 or kind == "Lfm2" or "tensor" not in layout))
 
 
@@ -78,17 +80,25 @@ class Case(run_families.Case):
         self.reference_model = model.double().eval()
         self.prompts = [torch.randint(0, 256, (n,)).tolist() for n in sorted({*PROMPTS, self.lengths[0], self.lengths[0] + 1})]
 
-    def text(self, layout):
+    def text(self, layout, split=False):
         text = self.programs.imported(self.folder / "start")
         text = re.sub(r"sequence \S+;.*\n", "", text[:text.index("train {")])
         lengths = ", ".join(map(str, self.lengths))
-        return text + f'layout {{ {layout} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {TOKENS}; }}\n'
+        return text + f'layout {{ {layout} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {TOKENS};{" products split;" * split} }}\n'
 
     def wanted(self, tokens):
         """[len(tokens)][vocab] in float64."""
         import torch
         with torch.no_grad(), self.reference().in_float64() if is_recurrent(self.name) else contextlib.nullcontext():
             return self.reference_model(input_ids=torch.tensor([tokens], device=self.reference_model.device)).logits[0].cpu()
+
+    def single(self, tokens):
+        """The same in fp32."""
+        import copy
+        import torch
+        model = copy.deepcopy(self.reference_model).float()
+        with torch.no_grad():
+            return model(input_ids=torch.tensor([tokens], device=model.device)).logits[0].double().cpu()
 
     def compare(self, prompt, lines, layout):
         import torch
@@ -99,7 +109,12 @@ class Case(run_families.Case):
         wanted = self.wanted(prompt + tokens[:-1])[len(prompt) - 1:]
         apart = (torch.tensor([line["logits"] for line in chosen], dtype=torch.float64) - wanted).abs().max(-1).values / wanted.abs().max(-1).values
         behind = (wanted.max(-1).values - wanted[range(TOKENS), tokens]) / wanted.abs().max(-1).values
-        require(apart.max() <= LOGITS, f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e} at token "
+        bound = LOGITS
+        if apart.max() > LOGITS and is_recurrent(self.name):
+            single = self.single(prompt + tokens[:-1])[len(prompt) - 1:]
+            bound = max(LOGITS, ((single - wanted).abs().max(-1).values / wanted.abs().max(-1).values).max().item())
+            print(f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e}, transformers' in fp32 by {bound:.2e}")
+        require(apart.max() <= bound, f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e} at token "
                                        f"{apart.argmax()}; first {apart[0]:.2e}")
         require(behind.max() <= LOGITS, f"{self.name}, {layout}, prompt of {len(prompt)}: token {behind.argmax()} is {behind.max():.2e} behind")
         return apart.max().item(), int((behind > 0).sum())
@@ -109,7 +124,7 @@ class Case(run_families.Case):
         for name in layouts:
             ranks, layout = LAYOUTS[name]
             tools = self.programs.tools
-            program = tools.link(tools.emit(self.folder, f"i_{name}", emitted.topology(1, ranks), self.text(layout)))
+            program = tools.link(tools.emit(self.folder, f"i_{name}", emitted.topology(1, ranks), self.text(layout, "split" in name)))
             asked = "".join(json.dumps({"prompt": prompt, "logits": True}) + "\n" for prompt in self.prompts)
             (self.folder / "prompts").write_text(asked)
             done = runner.run([program, "--prompts", self.folder / "prompts"], 300, self.programs.environment)

@@ -1,7 +1,7 @@
 /* step/passes/infer.c: forward of a program that continues prompts. Before attention each layer copies its
- * keys and values to a cache, which all later tokens attend; a recurrent layer keeps the rows before its
- * convolution and its state after the prompt, on all ranks. The head has the next token of the last one, in
- * place of the loss.
+ * keys and values, or the latents that they are made of, to a cache, which all later tokens attend; a
+ * recurrent layer keeps the rows before its convolution and its state after the prompt, on all ranks. The
+ * head has the next token of the last one, in place of the loss.
  *
  * A later token goes through the same list, with one token in place of a prompt: attention then reads the
  * cache (templates/common/burst_infer.h). So weights last from the first prompt on, and what the cache has no
@@ -36,6 +36,15 @@ bool step_is_recurrent(const Step *s, int layer)
     return layer >= 0 && layer < m->layers && m->kind[model_kind(m, layer)].scan;
 }
 
+bool step_keeps_keys(const Step *s, int layer)
+{
+    const Model *m = &s->program->model;
+    if (layer < 0 || layer >= m->layers)
+        return false;
+    const KindParts *k = &m->kind[model_kind(m, layer)];
+    return !k->scan && !k->no_mixer;
+}
+
 static int add_cache(Step *s, const char *name, int of)
 {
     Value v = s->values.at[of];
@@ -58,21 +67,6 @@ static void replace_loss(Step *s)
     *loss = next;
 }
 
-/* Before the block's attention. */
-static void keep(Step *s, Block *b, int cache_k, int cache_v)
-{
-    const int at = op_first(b, OP_ATTENTION);
-    const Op *attention = &b->ops.at[at];
-    Op cache = op_make(OP_CACHE);
-    for (int side = 1; side <= 2; side++)
-        op_read(&cache, attention->read[side].value, 0);
-    op_write(&cache, cache_k, 0, false);
-    op_write(&cache, cache_v, 0, false);
-    op_insert(s, b, at, cache);
-}
-
-/* ---- recurrent layers ---- */
-
 static int add_kept(Step *s, const char *name, Dim rows, Dim columns, Element element)
 {
     return step_add_value(s, (Value){.name = name,
@@ -82,6 +76,57 @@ static int add_kept(Step *s, const char *name, Dim rows, Dim columns, Element el
                                      .index = INDEX_LAYER,
                                      .gradient = -1});
 }
+
+/* Before the block's attention. of: what is kept. */
+static void keep(Step *s, Block *b, const int of[2], const int cache[2], const char *weight)
+{
+    Op o = op_make(OP_CACHE);
+    for (int i = 0; i < 2; i++)
+        op_read(&o, of[i], 0);
+    for (int i = 0; i < 2; i++)
+        op_write(&o, cache[i], 0, false);
+    o.weight = weight;
+    o.tensors = weight ? 2 : 1;
+    op_insert(s, b, op_first(b, OP_ATTENTION), o);
+}
+
+/* A token's keys and values. */
+static void keep_keys(Step *s)
+{
+    const int cache[2] = {add_cache(s, "cache_k", step_value(s, "k")),
+                          add_cache(s, "cache_v", step_value(s, "v"))};
+    for (int kind = 0; kind < step_kinds(s); kind++) {
+        Block *b = &s->block[BLOCK_FORWARD + kind];
+        const int at = op_first(b, OP_ATTENTION);
+        if (op_in_block(b, OP_ATTENTION))
+            keep(s, b, (int[]){b->ops.at[at].read[1].value, b->ops.at[at].read[2].value}, cache, NULL);
+    }
+}
+
+bool step_keeps_latents(const Step *s)
+{
+    return s->program->model.latent > 0 && !s->program->target->device_memory;
+}
+
+/* The latent that keys and values are made of, and what all heads' keys share. A later token's queries are
+ * multiplied by the weights of keys, and its output by those of values (DeepSeek-V2, arXiv 2405.04434). */
+static void keep_latents(Step *s)
+{
+    static const char weights[] = "self_attn.k_b_proj.weight"; /* the first of two consecutive tensors */
+    const int cache[2] = {add_kept(s, "cache_latent", DIM_CACHE, DIM_LATENT, EL_ACTIVATION),
+                          add_kept(s, "cache_shared", DIM_CACHE, DIM_SHARED, EL_ACTIVATION)};
+    for (int kind = 0; kind < step_kinds(s); kind++) {
+        Block *b = &s->block[BLOCK_FORWARD + kind];
+        int latent = -1;
+        for (int i = 0; i < b->ops.n; i++)
+            if (b->ops.at[i].kind == OP_LINEAR && strcmp(b->ops.at[i].weight, weights) == 0)
+                latent = b->ops.at[i].read[0].value; /* of all tensor ranks' tokens, if there are several */
+        if (op_in_block(b, OP_ATTENTION))
+            keep(s, b, (int[]){latent, b->ops.at[op_first(b, OP_ATTENTION)].read[1].value}, cache, weights);
+    }
+}
+
+/* ---- recurrent layers ---- */
 
 /* Before what reads other ranks' rows or states, where there is such an operation. */
 static int first_of(const Block *b, OpKind of_pieces, OpKind whole)
@@ -208,11 +253,12 @@ void step_infer(Step *s)
 {
     if (!s->forward)
         return;
-    const int cache_k = add_cache(s, "cache_k", step_value(s, "k")),
-              cache_v = add_cache(s, "cache_v", step_value(s, "v"));
-    for (int kind = 0; kind < step_kinds(s); kind++)
-        if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_ATTENTION))
-            keep(s, &s->block[BLOCK_FORWARD + kind], cache_k, cache_v);
+    /* a layer of one part adds to its input as it writes its output, which therefore lies elsewhere */
+    s->values.at[step_value(s, "x")].saved = s->program->model.layer.single;
+    if (step_keeps_latents(s))
+        keep_latents(s);
+    else
+        keep_keys(s);
     keep_recurrent(s);
     for (int kind = 0; kind < step_kinds(s) && is_alone(s); kind++)
         if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE))

@@ -15,7 +15,7 @@ static const Rule rules[] = {
     {.of = OP_JOIN, .kind = OP_JOIN, .read = "x0x1", .write = "y0"},
     {.of = OP_SELECT, .kind = OP_SELECT, .read = "x0x1", .write = "y0"},
     {.of = OP_ATTENTION, .kind = OP_ATTENTION, .read = "x0x1x2x3", .write = "y0y1", .weight = true},
-    {.of = OP_CACHE, .kind = OP_CACHE, .read = "x0x1", .write = "y0y1"},
+    {.of = OP_CACHE, .kind = OP_CACHE, .read = "x0x1", .write = "y0y1", .weight = true},
     {.of = OP_CACHE_CONV, .kind = OP_CACHE_CONV, .read = "x0", .write = "y0"},
     {.of = OP_CACHE_SCAN, .kind = OP_CACHE_SCAN, .read = "x0x1", .write = "y0y1y2"},
     {.of = OP_LAST_TOKEN, .kind = OP_LAST_TOKEN, .read = "x0", .write = "y0"},
