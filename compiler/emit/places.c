@@ -123,7 +123,7 @@ static void emit_copied(Emit *e, const Flow *f)
     text_printf(e->out,
                 "#define PLAN_HOST_ARENA_BYTES ((size_t)%" PRId64 ") /* staged values in host memory */\n",
                 f->host - f->host_state);
-    if (e->alone.flow)
+    if (e->alone.flow && e->alone.flow->host > e->alone.flow->host_state)
         text_printf(e->out, "#define PLAN_ALONE_HOST_BYTES ((size_t)%" PRId64 ")\n",
                     e->alone.flow->host - e->alone.flow->host_state);
     for (int i = 0; i < countof(row); i++)

@@ -677,6 +677,21 @@ static void emit_live(Emit *e)
                          "BURST_TRY(burst_live_make_ranges(c, &s->live[i / 2][i % 2]));\n");
 }
 
+/* Host memory of the step's values; a run that only evaluates may need none. */
+static void emit_staged(Emit *e)
+{
+    const bool none = e->alone.flow && e->alone.flow->host == e->alone.flow->host_state;
+    if (!emit_stages(e))
+        return;
+    if (none)
+        emit_line(e, "if (!s->alone) {");
+    emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c",
+              e->alone.flow && !none ? "s->alone ? PLAN_ALONE_HOST_BYTES : PLAN_HOST_ARENA_BYTES"
+                                     : "PLAN_HOST_ARENA_BYTES");
+    if (none)
+        emit_line(e, "}");
+}
+
 /* Allocates each buffer, and sets the optimizer's shards. */
 static void emit_alloc(Emit *e)
 {
@@ -684,10 +699,7 @@ static void emit_alloc(Emit *e)
     emit_line(e, "{");
     emit_take(e, "arena", "", "char", take_call(device(e)),
               e->alone.flow ? "s->alone ? PLAN_ALONE_BYTES : PLAN_ARENA_BYTES" : "PLAN_ARENA_BYTES");
-    if (emit_stages(e))
-        emit_take(e, "host", "", "char", device(e) ? "burst_gpu_take_host(s->exec" : "burst_take(c",
-                  e->alone.flow ? "s->alone ? PLAN_ALONE_HOST_BYTES : PLAN_HOST_ARENA_BYTES"
-                                : "PLAN_HOST_ARENA_BYTES");
+    emit_staged(e);
     for (int i = 0; i < e->draft->memory.n; i++)
         emit_buffer(e, &e->draft->memory.at[i]);
     if (emit_scratch_moves(e))

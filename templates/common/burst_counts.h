@@ -12,6 +12,7 @@ static inline int plan_open_corrections(BurstCtx *c, PlanState *s, const BurstWe
     return plan_put_corrections(c, s);
 }
 
+#ifndef PLAN_INFER
 /* Moves them by the step's choices, here and in the shards. */
 static inline int plan_move_corrections(BurstCtx *c, PlanState *s, BurstWeights *w)
 {
@@ -19,6 +20,7 @@ static inline int plan_move_corrections(BurstCtx *c, PlanState *s, BurstWeights 
     BURST_TRY(plan_put_corrections(c, s));
     return plan_write_corrections(c, s, w);
 }
+#endif
 #else
 static inline int plan_open_corrections(BurstCtx *c, PlanState *s, const BurstWeights *w)
 {

@@ -19,7 +19,8 @@ LENGTHS, TOKENS = (64, 512), 64
 PROMPTS = (1, 64, 65, 300, 512)
 NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe gpt_oss deepseek_v2 starcoder2 qwen3_5 granite4_h lfm2"
 SPLIT = "llama31 gemma2 deepseek_v2 qwen3_5 granite4_h"  # what several GPUs run
-LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "tensor_two", "queries"), 4: ("ring", "ulysses", "usp", "double", "tensor")}
+LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "two_split", "tensor_two", "queries"),
+           4: ("ring", "ring_split", "ulysses", "usp", "double", "tensor")}
 
 
 def prepared():
@@ -32,7 +33,8 @@ def prepared():
     cases["qwen3_5"] = (cases["qwen3_5"][0], cases["qwen3_5"][1] | dict(linear_num_value_heads=8))  # two tensor ranks have gates of 16 bytes each
     run_infer.run_families.SIZES["max_position_embeddings"] = 2 * part_families.SEQUENCE
     run_infer.LENGTHS, run_infer.TOKENS, run_infer.PROMPTS = LENGTHS, TOKENS, PROMPTS
-    run_infer.LAYOUTS["two_ring"] = (2, run_infer.LAYOUTS["ring"][1].replace("context 4", "context 2"))
+    for name in ("two_ring", "two_split"):
+        run_infer.LAYOUTS[name] = (2, run_infer.LAYOUTS["ring"][1].replace("context 4", "context 2"))
     return run_infer
 
 
@@ -99,7 +101,7 @@ def run(m):
 
     def build(point):
         name, layout = point
-        return m.link(m.emit(f"infer_{name}_{layout}", machine.gpu_topology(1, m.gpus), made[name].text(run_infer.LAYOUTS[layout][1])))
+        return m.link(m.emit(f"infer_{name}_{layout}", machine.gpu_topology(1, m.gpus), made[name].text(run_infer.LAYOUTS[layout][1], "split" in layout)))
 
     for (name, layout), program in m.all(build, points):
         try:

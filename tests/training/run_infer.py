@@ -2,7 +2,7 @@
 
     python3 run_infer.py --toolchain toolchain.json [--only REGEX] [--work FOLDER]
 
-Each case is a tiny model with random weights (run_families.py). burstc compiles it with `infer`, on 1, 2 and 4 ranks and in several
+Each case is a tiny model with random weights (run_families.py), or one that burstc's program trained on a text first (`trained_...`). burstc compiles it with `infer`, on 1, 2 and 4 ranks and in several
 layouts, and the program continues prompts of one token, at each length's edge and longer than windows. All logits are compared with one
 forward of transformers over the prompt and the tokens that the program chose; these must be transformers' greedy choice, or one whose logit
 is as great within the bound. The bound is 1e-5 of the greatest logit or, if that is more, what transformers' own fp32 differs from its
@@ -41,26 +41,31 @@ LAYOUTS = {  # ranks, layout
     "queries": (2, "context 2; schedule ring; partition zigzag; travel keys; token chunks 2, attention;"),
 }
 SEVERAL = [name for name in LAYOUTS if name != "one"]
+TRAINED = {"trained_llama31": "llama31", "trained_gemma2": "gemma2"}  # name: what it is before
+TRAINED_STEPS = 40
 NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3", "glm4", "gemma2", "gemma3", "stablelm_bias", "starcoder2",
          "cohere2", "phi2", "pythia", "deepseek_v2", "minicpm3", "granite", "smollm3", "qwen3_moe", "mixtral", "granite_code",
-         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "nemotron_h", "nemotron_h_bias", "olmo_hybrid", "olmo_hybrid_rope", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense", "deepseek_v2_moe", "deepseek_v3", "glm4_moe_lite")
+         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "nemotron_h", "nemotron_h_bias", "olmo_hybrid", "olmo_hybrid_rope", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense", "deepseek_v2_moe", "deepseek_v3", "glm4_moe_lite",
+         *TRAINED)
 LEAST_RECURRENT = 32  # tokens of a recurrent model's shortest length: pieces of four ranks have the rows of a convolution
 TURNS = 4  # runs until every family was tested
 
 
 def is_recurrent(name):
-    more = run_families.CASES[name][1]
+    more = run_families.CASES[TRAINED.get(name, name)][1]
     return any(word in more for word in ("linear_key_head_dim", "mamba_d_state", "ssm_state_size", "conv_L_cache"))
 
 
 def has_layout(name, layout):
     """Recurrent layers have no runs of striped tokens to scan, and an odd number of key heads is not split."""
-    kind, more = run_families.CASES[name]
+    kind, more = run_families.CASES[TRAINED.get(name, name)]
     heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", more.get("n_groups", 1)))
     return not is_recurrent(name) or ("striped" not in layout and (heads % 2 == 0 or kind == "Lfm2" or "tensor" not in layout))
 
 
 class Case(run_families.Case):
+    trained = False
+
     @property
     def lengths(self):
         return [max(n, LEAST_RECURRENT) if is_recurrent(self.name) else n for n in LENGTHS]
@@ -79,6 +84,21 @@ class Case(run_families.Case):
             described_code.write(kind, self.folder / "start")
         self.reference_model = model.double().eval()
         self.prompts = [torch.randint(0, 256, (n,)).tolist() for n in sorted({*PROMPTS, self.lengths[0], self.lengths[0] + 1})]
+
+    def train(self):
+        """The start becomes what a program makes of it in some steps on a text of bytes."""
+        data, start, trained = self.folder / "text", self.folder / "start", self.folder / "trained"
+        data.write_bytes(pathlib.Path(__file__).read_bytes())
+        text = re.sub(r"steps \d+;", f"steps {TRAINED_STEPS};", self.programs.imported(start))
+        program = self.programs.tools.link(self.programs.tools.emit(self.folder, "train", emitted.topology(1, 2), text))
+        runner.run([program, "--quiet", "--weights", start, "--data", data, "--bytes", "--steps", TRAINED_STEPS, "--export", trained,
+                    "--export-dtype", "f32"], 300, self.programs.environment, cwd=self.folder)
+        for file in trained.glob("*"):
+            file.replace(start / file.name)
+        model = type(self.reference_model).from_pretrained(start, torch_dtype="float32")
+        model.config._attn_implementation = self.reference_model.config._attn_implementation
+        self.reference_model = model.double().eval()
+        self.prompts = [list(data.read_bytes()[100 * n:101 * n]) for n in map(len, self.prompts)]
 
     def text(self, layout, split=False):
         text = self.programs.imported(self.folder / "start")
@@ -121,6 +141,8 @@ class Case(run_families.Case):
 
     def check(self, layouts):
         self.make()
+        if self.trained:
+            self.train()
         for name in layouts:
             ranks, layout = LAYOUTS[name]
             tools = self.programs.tools
@@ -146,6 +168,12 @@ def chosen(args):
             yield name, ["one", *(several[(2 * at + k) % len(several)] for k in range(2))]
 
 
+def case_of(programs, name, folder):
+    case = Case(programs, TRAINED.get(name, name), folder)
+    case.trained = name in TRAINED
+    return case
+
+
 def main():
     options = runner.options(__doc__, "--toolchain")
     options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts")
@@ -162,7 +190,7 @@ def main():
         programs = run_families.Programs(args, folder)
         for name, layouts in chosen(args):
             (folder / name).mkdir(exist_ok=True)
-            Case(programs, name, folder / name).check(layouts)
+            case_of(programs, name, folder / name).check(layouts)
 
 
 if __name__ == "__main__":
