@@ -1164,9 +1164,9 @@ static void emit_selection(Emit *e, int i)
                 "    .key = %s,\n    .heads = %s,\n    .block = %" PRId64 ",\n    .queries = %" PRId64 ",\n",
                 i, (int)s->top, queries[s->query], keys[s->key], heads[s->heads], s->block, s->queries);
     text_printf(e->out,
-                "    .noncausal = %s,\n%s    .documents = %d,\n    .by_position = %s,\n"
+                "    .noncausal = %s,\n    .indexer = %s,\n    .documents = %d,\n    .by_position = %s,\n"
                 "    .open = &plan_mask%d,\n};\n\n",
-                s->noncausal ? "true" : "false", s->indexer ? "    .indexer = true,\n" : "", s->documents,
+                s->noncausal ? "true" : "false", s->indexer ? "true" : "false", s->documents,
                 s->by_position ? "true" : "false", open);
 }
 
