@@ -150,8 +150,6 @@ CASES = {  # name: what is changed; what each note says, in order; what import t
                  ["folder/config.json:19: time_step_limit is Infinity, which JSON does not have; write 1e308 instead"]),
     "nan": ({"text": json.dumps(CONFIG | {"rms_norm_eps": float("nan")})},
             ["folder/config.json:1: rms_norm_eps is NaN, which JSON does not have; write a number instead"]),
-    "latent_experts": ({"text": json.dumps(CONFIG | {"model_type": "nemotron_h", "hybrid_override_pattern": "M*E", "moe_latent_size": 64})},
-                       ["moe_latent_size is 64; only null is supported"]),
 } | {f"quantized_{name}": ({"config": {"quantization_config": config}, "shapes": {"model.layers.0.mlp.up_proj.qweight": [4, 4]}},
                            [f"its weights are quantized (config.json: {name}); {how}"]) for name, config, how in (
     ("gptq", {"quant_method": "gptq", "bits": 4}, 'dequantize them first, in Python: gptqmodel.utils.model_dequant.dequantize_model("folder", "DEQUANTIZED")'),

@@ -772,6 +772,8 @@ class Case:
             require(code == 1 and wanted in text, f"{self.name}: {letters}: {text}")
         code, text = self.programs.imports(self.folder / "letters", json.dumps({**config, "tie_word_embeddings": True}))
         require(code == 1 and "transformers ties no weights of a nemotron_h; set it to false" in text, f"{self.name}: tied: {text}")
+        code, text = self.programs.imports(self.folder / "letters", json.dumps({**others, "hybrid_override_pattern": "M*E", "moe_latent_size": 64}))
+        require(code == 1 and "moe_latent_size is 64; only null is supported" in text, f"{self.name}: latents of experts: {text}")
 
     def check_saved(self, program):
         """Norms by the names of published folders, and convolutions of queries, keys and values; what transformers saves has three of one size."""
