@@ -159,13 +159,16 @@ static int right_operands(const Machine *m, const Doing *d, const Rule *r, const
 {
     int right = 0, words = 0;
     *bad = -1;
-    for (; r->read[2 * words] && !absent(x, r->read + 2 * words); words++) {
+    for (const char *word = r->read; *word; word += 2) {
+        if (absent(x, word))
+            continue;
         const bool same = words < d->datas &&
-                          d->data[words].number == taken_number(m, d->at, d->data[words].value,
-                                                                word_number(m, x, r->read + 2 * words));
+                          d->data[words].number ==
+                              taken_number(m, d->at, d->data[words].value, word_number(m, x, word));
         right += same;
         if (!same && *bad < 0)
             *bad = words;
+        words++;
     }
     if (*bad < 0 && words < d->datas)
         *bad = words;
