@@ -323,7 +323,7 @@ static void emit_alone_shards(Emit *e, const Step *s)
     emit_line(e, "if (s->alone) {");
     if (device)
         emit_line(e, "BURST_TRY(burst_gpu_weights_tables(s->exec, &burst_plan, &s->rounded));");
-    emit_line(e, "for (int unit = 0; unit <= PLAN_HEAD; unit++)");
+    emit_line(e, "for (int unit = 0; unit < PLAN_UNITS; unit++)");
     if (device)
         emit_line(e, "    s->rounded.bf16[unit] = plan_act(s, PLAN_AT_%s(unit));", at);
     else

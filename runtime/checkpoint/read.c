@@ -238,10 +238,10 @@ static bool read_slices(const BurstCtx *c, const BurstPlan *p, BurstWeights *w, 
     float **const kind[CHECKPOINT_KINDS] = {w->param, w->m, w->v};
     for (int s = 0; s < l->sections; s++) {
         const int whole = s / CHECKPOINT_KINDS;
+        /* a run that only evaluates has no moments */
         for (int n = 0, unit = whole; unit >= 0; unit = burst_part_of_whole(p, whole, ++n)) {
             float *slice = kind[s % CHECKPOINT_KINDS][unit];
-            if (slice && /* a run that only evaluates has no moments */
-                !read_runs(c, p, burst_unit(p, unit), slice, fd, l->section_at[s]))
+            if (slice && !read_runs(c, p, burst_unit(p, unit), slice, fd, l->section_at[s]))
                 return false;
         }
     }
