@@ -283,8 +283,8 @@ bool verify_step(Arena *a, Diags *d, const Draft *t)
 {
     const Flow *f = t->memory.flow;
     const bool holds = step_verify(a, d, f) &&
-                       (f->step->forward ||
-                        (step_verify(a, d, flow_evaluation(a, f)) && verify_alone(a, d, t)));
+                       (f->step->forward || (step_verify(a, d, flow_evaluation(a, f)) &&
+                                             (t->program->library || verify_alone(a, d, t))));
     if (!holds)
         diag_note(d, (Span){0},
                   "`--emit=step` prints the step's list, and `--verify-each` checks it after each pass");
