@@ -78,7 +78,9 @@ def peer_errors(families, case, folder):
     loss.backward()
     parts = families.joined({part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
                              for part, g in families.split(kind, name, w.grad, case.shape, model.config)})
-    return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in case.gradients.items()}
+    # corrections of routers are buffers, without a gradient
+    named = {t: g for t, g in case.gradients.items() if not t.endswith(".router.correction")}
+    return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in named.items()}
 
 
 def layouts_of(families, name, gpus):
