@@ -218,11 +218,11 @@ static __global__ void __launch_bounds__(THREADS)
     double all[VEC] = {};
     float sum[VEC] = {};
     int added = 0;
-    for (int64_t begin = warp * WARP; begin < choices; begin += THREADS) {
-        const int64_t c = begin + lane;
+    for (int64_t from = warp * WARP; from < choices; from += THREADS) {
+        const int64_t c = from + lane;
         unsigned mine = __ballot_sync(0xffffffffu, c < choices && choice[c] - begin == (int)blockIdx.y);
         for (; mine; mine &= mine - 1, added++) {
-            const int64_t at = begin + __ffs(mine) - 1;
+            const int64_t at = from + __ffs(mine) - 1;
             const float by = route[at];
             float f[VEC] = {};
             if (own < hidden)
