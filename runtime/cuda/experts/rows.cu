@@ -76,6 +76,19 @@ static __device__ __forceinline__ float activated(const Clamp &c, float gate, fl
     return g * t * u;
 }
 
+/* Whether a group of experts has no choice for a row: one behind its last. row NULL: rows are tokens. */
+static __device__ bool has_no_choice(const int32_t *row, int64_t r) { return row && row[r] < 0; }
+
+/* Zeros in such a row if a product's tile may have rows of choices too: the product by the weights' gradients
+ * multiplies it by zeros, which must not meet a NaN. */
+static __device__ void clear_in_tile(const int32_t *row, int64_t r, int columns, BurstBf16 *own)
+{
+    const float zeros[VEC] = {};
+    if (r < BURST_GPU_EXPERTS_TILE || row[r - BURST_GPU_EXPERTS_TILE] >= 0)
+        for (int i = VEC * (int)(threadIdx.x % WARP); i < columns; i += VEC * WARP)
+            store(own + i, zeros);
+}
+
 /* A warp a row. route NULL: rows are not weighted. */
 template <int KIND>
 static __global__ void __launch_bounds__(THREADS)
@@ -84,8 +97,12 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (r >= rows || row[r] < 0)
+    if (r >= rows)
         return;
+    if (has_no_choice(row, r)) {
+        clear_in_tile(row, r, width, y + r * width);
+        return;
+    }
     const float by = route ? route[row[r]] : 1;
     const BurstBf16 *own = gate_up + (1 + GATED<KIND>) * r * width;
 #pragma unroll 2
@@ -112,11 +129,15 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
-    if (r >= rows || row[r] < 0)
+    const int64_t own = (1 + GATED<KIND>) * r * width;
+    if (r >= rows)
         return;
+    if (has_no_choice(row, r)) {
+        clear_in_tile(row, r, (1 + GATED<KIND>) * width, d_gate_up + own);
+        return;
+    }
     const int32_t choice = route ? row[r] : 0;
     const float by = route ? route[choice] : 1;
-    const int64_t own = (1 + GATED<KIND>) * r * width;
     float sum = 0;
 #pragma unroll 2
     for (int i = VEC * lane; i < width; i += VEC * WARP) {
