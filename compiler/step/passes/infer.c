@@ -97,9 +97,10 @@ static void keep_keys(Step *s)
                           add_cache(s, "cache_v", step_value(s, "v"))};
     for (int kind = 0; kind < step_kinds(s); kind++) {
         Block *b = &s->block[BLOCK_FORWARD + kind];
-        const int at = op_first(b, OP_ATTENTION);
-        if (op_in_block(b, OP_ATTENTION))
-            keep(s, b, (int[]){b->ops.at[at].read[1].value, b->ops.at[at].read[2].value}, cache, NULL);
+        if (!op_in_block(b, OP_ATTENTION))
+            continue;
+        const Op *o = &b->ops.at[op_first(b, OP_ATTENTION)];
+        keep(s, b, (int[]){o->read[1].value, o->read[2].value}, cache, NULL);
     }
 }
 
