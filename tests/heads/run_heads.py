@@ -245,7 +245,7 @@ def program(text, root):
               struct(text, "PlanOthers") if queries else "", *[function(text, name) for name in PARTS if queries],
               *[function(text, name) for name in LATENTS if latents],
               "static int plan_take(BurstCtx *c, PlanState *s)\n{",
-              re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    for \(int unit", text, re.M | re.S)[1],
+              re.search(r"^static int plan_alloc\([^;]*?\)\n\{\n(.*?)^    (?:for \(int unit|if \(!?s->alone)", text, re.M | re.S)[1],
               "    return BURST_OK;\n}\n"]
     return "\n".join(parts)
 

@@ -102,7 +102,7 @@ def program(text, root, tied, part):
                 ("plan_end(BurstCtx *, PlanState *, double *)", "plan_live(BurstCtx *, PlanState *, const BurstTables *)")]]
     for helper in ("plan_act", "plan_floats", "plan_bytes"):
         base = base.replace(function(text, helper), "")
-    places = re.findall(r"^static const int64_t plan_at_\w+\[\] = \{.*?\};$", text, re.M | re.S)
+    places = re.findall(r"^static const int64_t plan_(?:at|alone)_\w+\[\] = \{.*?\};$", text, re.M | re.S)
     blocks = [function(text, name) for name in re.findall(r"^static int (plan_step_\w+)\([^;\n]*\)\n\{", text, re.M)]
     begin = base.index(cut(text, r"^enum \{ PLAN_PARTS.*?^\} PlanState;$", "state")[:40])
     arena = re.search(r"p\.arena_bytes = (\d+);", text)[1]
