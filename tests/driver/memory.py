@@ -59,7 +59,7 @@ def check_spaces(text, plan, step):
     outside = size(beside.group(1)) if beside else 0
     assert abs(size(head) - outside - taken) <= 0.011 * UNITS[head.split()[1]], (head, outside, taken)
     near(arena, int(re.search(r"^  arena .* (\d+)$", plan, re.M).group(1)))
-    alive = [re.match(rf" +{SIZE}  (\w+)", line).groups() for line in lines_between(text, "at the peak", "(?:host:|with one)")]
+    alive = [re.match(rf" +{SIZE}  (\w+)", line).groups() for line in lines_between(text, "at the peak", "(?:host:|with one|to evaluate alone)")]
     assert [size(b) for b, _ in alive] == sorted((size(b) for b, _ in alive), reverse=True)
     assert [name for _, name in alive] == [line.split()[0] for line in lines_between(step, "packed into", "proof 7")]
     total = sum(size(b) for b, _ in alive)

@@ -210,12 +210,13 @@ static int find_rates(Timer *t, const BurstPlan *p, Direction d, double rate[KIN
 static int prepare(Timer *t)
 {
     BurstCtx *c = t->c;
+    PlanState *s = t->s; /* named as the places of values expect */
     PLAN_CUDA(cudaEventCreate(&t->begin));
     PLAN_CUDA(cudaEventCreate(&t->end));
-    BURST_TRY(fill(t, PLAN_HEADS, 1 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_Q(0))));
-    BURST_TRY(fill(t, PLAN_KV_HEADS, 2 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_K(0))));
-    BURST_TRY(fill(t, PLAN_KV_HEADS, 3 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_V(0))));
-    return fill(t, PLAN_HEADS, 4 + 4 * (uint32_t)burst_rank(c), plan_act(t->s, PLAN_AT_D_O(0)));
+    BURST_TRY(fill(t, PLAN_HEADS, 1 + 4 * (uint32_t)burst_rank(c), plan_act(s, PLAN_AT_Q(0))));
+    BURST_TRY(fill(t, PLAN_KV_HEADS, 2 + 4 * (uint32_t)burst_rank(c), plan_act(s, PLAN_AT_K(0))));
+    BURST_TRY(fill(t, PLAN_KV_HEADS, 3 + 4 * (uint32_t)burst_rank(c), plan_act(s, PLAN_AT_V(0))));
+    return fill(t, PLAN_HEADS, 4 + 4 * (uint32_t)burst_rank(c), plan_act(s, PLAN_AT_D_O(0)));
 }
 
 /* The first sequence that the plan trains on: what its masks leave, and which tokens this rank has. */
