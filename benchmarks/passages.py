@@ -4,10 +4,10 @@
 
 A topic has 64 words of its own, 4096 in all. A passage is a random order of its topic's words, followed by the same
 order from a random word on: 128 tokens. A sequence has a passage of each of TOPICS topics (drawn from the 64), in random
-order, and then all of these passages again, in another order: 256 TOPICS tokens. Who finds the passage in the first half
-knows the words of the second half but the first of each passage and where its repetition begins; who does not find it knows
-those of the repetition alone. Loss weights: `known` counts what can be known, the repetitions in the first half and the
-words in the second; `second` counts the whole second half.
+order, and then all of these passages again, in another order: 256 TOPICS tokens. A model that retrieves the passage from the
+first half predicts all words of the second half except the first of each passage and of its repetition; one that does not
+predicts only those of the repetition. Loss weights: `known` counts the predictable words, which are the repetitions in the
+first half and all words in the second; `second` counts the whole second half.
 """
 import struct
 import sys

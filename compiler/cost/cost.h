@@ -25,7 +25,7 @@ double attention_columns(const Program *p, const Device *d, bool backward);
 
 /* ---- ranges.c: bytes that a layer's attention sends, all ranks of a group together ---- */
 typedef struct Sent { int64_t bytes, whole; /* whole: bytes if chunks of keys travelled whole */ } Sent;
-/* Whether simulated time decides if transfers carry ranges. */
+/* Whether the layout leaves ranges to simulated time. */
 bool ranges_open(const struct Draft *d);
 /* Whether transfers carry ranges: as the layout says, else by simulated time. d has no memory yet. loads:
  * NULL, or receives the loads (see Draft) with that decision applied; *loads NULL, or loads with ranges. */

@@ -72,8 +72,8 @@ static double token_transfers(const Draft *d)
 /* A rank's part of the rows begins at a multiple of 8. */
 int cost_split_rows(const Draft *d) { return 8 * d->choice.ranks; }
 
-/* Of a layer: elements of its products' weights that another rank reads, and the seconds in which ranks
- * gather what each computed. */
+/* A layer's weights that other ranks read for their parts of its products, in elements, and the seconds that
+ * gathering the parts takes. */
 typedef struct SplitLayer {
     double elements, seconds;
 } SplitLayer;

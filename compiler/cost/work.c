@@ -38,7 +38,7 @@ static double chunk_share(const Step *s, bool all, bool is_short)
            (all ? s->shape.rank.kv_heads : s->shape.chunk.kv_heads);
 }
 
-/* Of rows of a group of experts, the share that tokens fill, as many as choose evenly. */
+/* The share of a group's rows that tokens fill if they choose experts evenly. */
 static double filled_share(const Step *s, const Value *v)
 {
     const bool rows = v->dim[1] == DIM_TOP_ROWS || v->dim[1] == DIM_TOP_PAIR || v->dim[1] == DIM_TOP_WIDTH ||
@@ -188,7 +188,7 @@ static Collective select_collective(const Step *s)
     return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
 }
 
-/* Of recurrent layers. */
+/* What the ranks of recurrent layers send each other. */
 static Collective scan_collective(const Step *s, OpKind k)
 {
     const BurstScan scan = scan_of_rank(&s->program->model, s->shape.tensor), *m = &scan;

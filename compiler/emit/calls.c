@@ -122,7 +122,7 @@ static const Value *value_of(const Printer *p, const Op *o, int operand)
 
 /* ---- of an operand ---- */
 
-/* NULL: what a sum is added to, if there is nothing to add; behind the operands come the weights. */
+/* The address of an operand. NULL if it is the addend of a sum that has none: weights follow the operands. */
 static const char *at_text(const Printer *p, const Op *o, int operand)
 {
     const Operand x = operand_of(o, operand);
@@ -335,7 +335,7 @@ static const char *scan_gate_text(const Printer *p, const Op *o, int none)
     return constant_or_one(p, BURST_SCALE_SCAN_GATE);
 }
 
-/* Of the shared expert; else of the dense network. */
+/* Whether the operation is the shared expert's; otherwise it is the dense network's. */
 static bool is_shared(const Printer *p, const Op *o)
 {
     const Dim d = value_of(p, o, 0)->dim[1];

@@ -39,7 +39,7 @@ const uint64_t *step_pairs(Arena *a, const Program *p, const Choice *c, const Pa
     return pairs;
 }
 
-/* Of recurrent layers. */
+/* Adds the scratch of recurrent layers. */
 static void add_scan_scratch(Step *s, const Model *m, bool device)
 {
     const BurstScan scan = scan_of_rank(m, s->shape.tensor);
