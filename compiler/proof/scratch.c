@@ -273,6 +273,20 @@ static int64_t maps_bytes(const Step *s, const BurstScan *m)
     return (int64_t)s->choice.ranks * s->pieces * burst_scan_map(m) * FLOAT_BYTES;
 }
 
+/* A row of each rank of what is cut to a prompt's last token. */
+static int64_t rows_cut(const Draft *t)
+{
+    const Step *s = t->memory.flow->step;
+    int64_t widest = 0;
+    for (int b = 0; b < STEP_BLOCKS; b++)
+        for (const Op *o = s->block[b].ops.at; o < s->block[b].ops.at + s->block[b].ops.n; o++) {
+            const Value *v = o->kind == OP_LAST_TOKEN ? &s->values.at[o->write[0].value] : NULL;
+            const int64_t width = v ? model_dim(&t->program->model, &s->shape, s->shape.rank, v->dim[1]) : 0;
+            widest = width > widest ? width : widest;
+        }
+    return s->choice.ranks > 1 ? s->choice.ranks * widest * t->program->target->activation_bytes : 0;
+}
+
 /* The scratch of a kind of operation: its value's name, and its bytes. */
 static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
 {
@@ -293,6 +307,7 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
         *name = "decode_scratch";
         return burst_decode_bytes(s->shape.rank.heads, s->shape.rank.kv_heads, m->value_dim, s->choice.ranks,
                                   device);
+    case OP_LAST_TOKEN: *name = "row_scratch"; return device ? rows_cut(t) : 0;
     case OP_NEXT:
         *name = "next_scratch";
         return device ? burst_gpu_next_bytes(m->vocab) : m->vocab * FLOAT_BYTES;

@@ -495,6 +495,11 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
     return v->all_heads ? bytes / s->shape.chunk.kv_heads * s->shape.rank.kv_heads : bytes;
 }
 
+int64_t step_row_bytes(const Step *s, const Value *v)
+{
+    return dim_size(s, v->dim[1]) * element_bytes(s, v->element);
+}
+
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 {
     const Unit *u = &s->units.at[step_unit_row(s, o, b)];

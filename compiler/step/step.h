@@ -352,6 +352,8 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
 int64_t step_cache_tokens(const Step *s, int layer);
 int64_t step_cache_rows(const Step *s, int mask); /* of layers with the mask */
 bool step_keeps_keys(const Step *s, int layer);
+/* All ranks' rows of the widest value that is cut to a prompt's last token; 0: one rank has the prompt. */
+int64_t step_last_row_bytes(const Step *s);
 bool step_keeps_latents(const Step *s); /* for later tokens, instead of keys and values */
 bool step_is_recurrent(const Step *s, int layer);
 /* Backward of every operation of forward, by the rules of step/passes/backward.c. */
@@ -488,6 +490,7 @@ int expert_rows(const Model *m, const Shape *s); /* of a token, at most: of a gr
 /* elements of a rank with so many heads; 1: of a dimension that is no model's */
 int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d);
 int64_t step_bytes(const Step *s, const Value *v, int unit); /* of one; unit: whose, where it is a unit's */
+int64_t step_row_bytes(const Step *s, const Value *v);
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits as burst_parts.h has them. */
 int step_units(const Step *s);
 int step_group_unit(const Step *s, int layer, int group); /* of a layer's experts, from 1 */

@@ -8,17 +8,17 @@ static int plan_infer_run(BurstCtx *c, PlanState *s);   /* the list of operation
 static int plan_infer_end(BurstCtx *c, PlanState *s, int32_t *next); /* waits; the token that was found */
 static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits); /* in the host's memory */
 static void plan_infer_one(PlanState *s); /* from here on the sequence is one token */
-static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width,
-                         BurstAct *x); /* to the first */
+/* Copies the prompt's last row of x, which the rank with infer.end has, to the first of each rank. scratch:
+ * of a device, a row for each rank that shares the prompt, if there are several. */
+static int plan_move_row(BurstCtx *c, PlanState *s, int64_t width, BurstAct *x, char *scratch);
 
-/* The first of this rank's tokens, which are in the order of positions, at `position` or after it. */
-static inline int64_t plan_row_from(const PlanState *s, int64_t position)
+/* The first of a chunk's tokens, which are in the order of positions, at `position` or after it. */
+static inline int64_t plan_row_from(const BurstChunk *k, int64_t position)
 {
-    const BurstChunk *own = &s->chunk[s->me];
-    int64_t first = 0, end = own->tokens;
+    int64_t first = 0, end = k->tokens;
     while (first < end) {
         const int64_t middle = (first + end) / 2;
-        if (own->position[middle] < position)
+        if (k->position[middle] < position)
             first = middle + 1;
         else
             end = middle;
@@ -31,21 +31,22 @@ static inline void plan_find_kept(PlanState *s, int mask)
 {
     PlanInfer *f = &s->infer;
     const int64_t reach = plan_reach[mask];
-    f->first = reach ? plan_row_from(s, f->prompt - reach) : 0;
-    f->kept = reach ? plan_row_from(s, f->prompt) - f->first : f->rows;
+    const BurstChunk *own = &s->chunk[s->me];
+    f->first = reach ? plan_row_from(own, f->prompt - reach) : 0;
+    f->kept = reach ? plan_row_from(own, f->prompt) - f->first : f->rows;
 }
 
-/* In the last layer, after a prompt's keys are kept: its last token goes on alone. */
+/* In the last layer, after a prompt's keys are kept: its last token goes on alone, on all ranks alike. */
 static inline int plan_last_token(BurstCtx *c, PlanState *s, int layer, int64_t *n, int64_t width,
-                                  BurstAct *x)
+                                  BurstAct *x, char *scratch)
 {
     PlanInfer *f = &s->infer;
-    if (layer < PLAN_LAYERS - 1 || f->end < 0)
+    if (layer < PLAN_LAYERS - 1 || !f->ends)
         return BURST_OK;
-    BURST_TRY(plan_move_row(c, s, f->end, width, x));
+    BURST_TRY(plan_move_row(c, s, width, x, scratch));
     plan_infer_one(s);
     f->decodes = true;
-    f->last = 0;
+    f->last = s->me == 0 ? 0 : -1;
     s->n = *n = 1;
     return BURST_OK;
 }
@@ -130,6 +131,7 @@ static inline int plan_prompt(BurstCtx *c, void *state, int length, const int32_
     }
     f->own = own;
     f->end = f->last;
+    f->ends = true;
     BURST_TRY(plan_run_infer(c, s, next));
     f->more = 0;
     return BURST_OK;
@@ -143,7 +145,7 @@ static inline int plan_token(BurstCtx *c, void *state, int32_t token, int32_t *n
     if (f->more == PLAN_NEW_TOKENS)
         return burst_fail(c, BURST_E_PLAN, "the cache holds %d tokens after a prompt", PLAN_NEW_TOKENS);
     f->decodes = true;
-    f->end = -1;
+    f->ends = false;
     f->at[0] = (BurstPosition)(f->prompt + f->more);
     f->token[0] = token;
     s->n = 1;

@@ -54,7 +54,8 @@ typedef struct PlanInfer {
     int64_t rows;        /* this rank's of its length, which are kept first */
     int64_t more;        /* tokens that followed, before the running one */
     const int32_t *own;  /* the rank's tokens of it */
-    int64_t end;         /* the prompt's last token among them; -1: none, or a later token is running */
+    bool ends;           /* a prompt is running: in the last layer its last token goes on alone */
+    int64_t end;         /* that token among this rank's; -1: another rank has it */
     int64_t last;        /* the rank's own token whose logits are needed; -1: another rank's */
     int32_t *found;      /* the token with the greatest, in the memory that computes */
     int32_t next;        /* the same on the host */

@@ -100,10 +100,42 @@ static void plan_infer_one(PlanState *s)
     s->position = &((const BurstRunning *)(void *)s->buffer.device_running)->at;
 }
 
-static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, BurstAct *x)
+#if PLAN_GROUP > 1
+/* Gathers as many elements of each rank that shares the prompt, which are the ranks that share a layer's
+ * weights. own: may be its place in `all`. */
+static int plan_gather_same(PlanState *s, const BurstAct *own, int64_t elements, BurstAct *all)
 {
-    if (row > 0)
-        PLAN_CUDA(cudaMemcpyAsync(x, x + row * width, (size_t)width * sizeof *x, cudaMemcpyDeviceToDevice,
+    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
+    BURST_TRY(burst_gpu_gather(s->exec, 1, own, elements, all));
+    BURST_TRY(burst_op_end(s->exec, &s->reduction));
+    return burst_op_reduced(s->exec, &s->reduction);
+}
+
+/* Which of them has a position. */
+static int plan_member_with(const BurstCtx *c, const PlanState *s, int64_t position)
+{
+    const BurstGroup ranks = burst_unit_group(c, 1);
+    int member = 0;
+    for (int i = 0; i < ranks.count; i++) {
+        const BurstChunk *k = &s->chunk[plan_chunk_of(ranks.first + i * ranks.stride)];
+        const int64_t row = plan_row_from(k, position);
+        member = row < k->tokens && k->position[row] == position ? i : member;
+    }
+    return member;
+}
+#endif
+
+static int plan_move_row(BurstCtx *c, PlanState *s, int64_t width, BurstAct *x, char *scratch)
+{
+    const BurstAct *row = x + (s->infer.end > 0 ? s->infer.end : 0) * width;
+#if PLAN_GROUP > 1
+    BurstAct *all = (BurstAct *)(void *)scratch;
+    BURST_TRY(plan_gather_same(s, row, width, all));
+    row = all + plan_member_with(c, s, s->infer.prompt - 1) * width;
+#endif
+    (void)c, (void)scratch;
+    if (row != x)
+        PLAN_CUDA(cudaMemcpyAsync(x, row, (size_t)width * sizeof *x, cudaMemcpyDeviceToDevice,
                                   burst_gpu_compute(s->exec)));
     return BURST_OK;
 }
@@ -119,10 +151,7 @@ static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t
                             BurstAct *y)
 {
     (void)c, (void)ranks;
-    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
-    BURST_TRY(burst_gpu_gather(s->exec, 1, y + first, each, y)); /* in place */
-    BURST_TRY(burst_op_end(s->exec, &s->reduction));
-    return burst_op_reduced(s->exec, &s->reduction);
+    return plan_gather_same(s, y + first, each, y);
 }
 #endif
 
@@ -150,17 +179,6 @@ static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf1
     return BURST_OK;
 }
 
-#if PLAN_GROUP > 1
-/* All ranks' parts. The ranks that share the weights of a layer are those that share the sequence. */
-static inline int plan_gather_parts(PlanState *s, const float *own, float *all)
-{
-    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
-    BURST_TRY(burst_gpu_gather(s->exec, 1, (const BurstBf16 *)own, 2 * PLAN_PART_WORDS, (BurstBf16 *)all));
-    BURST_TRY(burst_op_end(s->exec, &s->reduction));
-    return burst_op_reduced(s->exec, &s->reduction);
-}
-#endif
-
 /* Attention of the running token with all that is kept: o [heads][value_dim], lse [heads]. */
 static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, BurstBf16 *o,
                                         float *lse)
@@ -181,7 +199,7 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     float *own = f->parts + (int64_t)PLAN_SPLITS * PLAN_PART_WORDS, *all = own + PLAN_PART_WORDS;
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, own, NULL, NULL, stream)));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(plan_gather_parts(s, own, all));
+    BURST_TRY(plan_gather_same(s, (const BurstAct *)own, 2 * PLAN_PART_WORDS, (BurstAct *)all));
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_GROUP>(HEADS, all, NULL, o, lse, stream)));
 #else
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, NULL, o, lse, stream)));

@@ -50,11 +50,17 @@ static int plan_infer_logits(BurstCtx *c, PlanState *s, float **logits)
 
 static void plan_infer_one(PlanState *s) { s->position = s->infer.at; }
 
-static int plan_move_row(BurstCtx *c, PlanState *s, int64_t row, int64_t width, BurstAct *x)
+/* Adds what is 0 on all other ranks. */
+static int plan_move_row(BurstCtx *c, PlanState *s, int64_t width, BurstAct *x, char *scratch)
 {
-    (void)c, (void)s;
-    memmove(x, x + row * width, (size_t)width * sizeof *x);
-    return BURST_OK;
+    const BurstGroup ranks = {s->turn, burst_world(c) / PLAN_GROUP, PLAN_GROUP};
+    const int64_t row = s->infer.end;
+    (void)scratch;
+    if (row < 0)
+        memset(x, 0, (size_t)width * sizeof *x);
+    else
+        memmove(x, x + row * width, (size_t)width * sizeof *x);
+    return PLAN_GROUP > 1 ? burst_sum_over(c, ranks, x, width) : BURST_OK;
 }
 
 #ifdef PLAN_SPLIT_PRODUCTS

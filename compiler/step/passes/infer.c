@@ -10,8 +10,8 @@
  * In the last layer only a prompt's last token goes on once the keys and values of all are kept: nothing
  * reads the others' outputs, and its own attention reads the cache, as a later token's does. What queries are
  * computed from, and what else is read later, is cut to that token's row in place; in other layers the
- * operations that cut do nothing. So it is on one rank without chunks of the tokens: elsewhere ranks would
- * have to agree on the row. */
+ * operations that cut do nothing. Of ranks that share the prompt all get the row from the one that has it,
+ * and go on as with a later token. Tensor ranks and chunks of the tokens compute the last layer as others. */
 #include "step/step.h"
 
 #include <string.h>
@@ -242,10 +242,27 @@ static void cut_rows(Step *s, Block *b)
     }
 }
 
-static bool is_alone(const Step *s)
+/* Whether an operation has all of a rank's tokens, which no other rank has too. */
+static bool has_tokens_at_once(const Step *s)
 {
     const Choice *c = &s->choice;
-    return c->ranks == 1 && s->shape.tensor <= 1 && c->token_chunks <= 1 && c->ffn_chunks <= 1;
+    return s->shape.tensor <= 1 && c->token_chunks <= 1 && c->ffn_chunks <= 1;
+}
+
+int64_t step_last_row_bytes(const Step *s)
+{
+    int64_t most = 0;
+    for (int kind = 0; kind < step_kinds(s); kind++) {
+        const Block *b = &s->block[BLOCK_FORWARD + kind];
+        for (int i = 0; i < b->ops.n; i++) {
+            const Op *o = &b->ops.at[i];
+            const int64_t bytes = o->kind == OP_LAST_TOKEN
+                                      ? step_row_bytes(s, &s->values.at[o->read[0].value])
+                                      : 0;
+            most = bytes > most ? bytes : most;
+        }
+    }
+    return s->choice.ranks > 1 ? s->choice.ranks * most : 0;
 }
 
 /* ---- the pass ---- */
@@ -261,7 +278,7 @@ void step_infer(Step *s)
     else
         keep_keys(s);
     keep_recurrent(s);
-    for (int kind = 0; kind < step_kinds(s) && is_alone(s); kind++)
+    for (int kind = 0; kind < step_kinds(s) && has_tokens_at_once(s); kind++)
         if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE))
             cut_rows(s, &s->block[BLOCK_FORWARD + kind]);
     replace_loss(s);

@@ -148,6 +148,8 @@ static int64_t decode_bytes(const Step *s)
 static void scratch(Step *s, const StepInput *in)
 {
     add_scratch(s, "decode_scratch", DIM_ONE, decode_bytes(s), KINDS(OP_CACHE, OP_ATTENTION));
+    add_scratch(s, "row_scratch", DIM_ONE, s->program->target->device_memory ? step_last_row_bytes(s) : 0,
+                KINDS(OP_LAST_TOKEN));
     add_scratch(s, "attention_scratch", DIM_ONE, in->attention,
                 KINDS(OP_ATTENTION, OP_ATTENTION_BACK, OP_ATTENTION_REST));
     add_scratch(s, "attention_keys", DIM_KEY, in->keys, KINDS(OP_ATTENTION, OP_ATTENTION_BACK));
