@@ -1,6 +1,7 @@
 /* cost/token.c: the time of a token that continues a prompt: each rank reads its weights and what it keeps of
  * the prompt once, and the ranks merge each layer's attention. A recurrent layer's state is written too.
- * Ranks that share the prompt may each compute a part of the rows of every product, where that is faster. */
+ * Ranks that share the prompt may each compute a part of the rows of every product, where that is faster. On
+ * a device all heads attend the same latents, which may take longer than reading them. */
 #include "cost/cost.h"
 #include "burst_sizes.h"
 
@@ -34,18 +35,42 @@ static double kept_bytes(const Draft *d, int layer)
     return step_keeps_keys(step, layer) ? (double)(step_cache_tokens(step, layer) * row * wide) : 0;
 }
 
-/* Bytes that a rank reads. */
-static double token_bytes(const Draft *d)
+/* Bytes of weights that a rank reads. */
+static double weight_bytes(const Draft *d)
 {
-    const Program *p = d->program;
-    const Model *m = &p->model;
+    const Model *m = &d->program->model;
     const Unit *head = &d->units.at[m->tied ? 0 : d->units.head];
-    double elements = (double)(head->shard * head->ranks), kept = 0;
-    for (int l = 0; l < m->layers; l++) {
+    double elements = (double)(head->shard * head->ranks);
+    for (int l = 0; l < m->layers; l++)
         elements += layer_elements(d, l);
-        kept += kept_bytes(d, l);
+    return d->program->target->activation_bytes * elements;
+}
+
+static double slowest_attention(const Cluster *c)
+{
+    double rate = HUGE_VAL;
+    for (int r = 0; r < c->world; r++) {
+        const double own = cluster_group_of(c, r)->device->attention_forward;
+        rate = fmin(rate, own > 0 ? own : HUGE_VAL);
     }
-    return p->target->activation_bytes * elements + kept;
+    return rate;
+}
+
+/* Seconds in which a rank attends what it keeps; rate: of memory. */
+static double kept_seconds(const Draft *d, double rate)
+{
+    const Model *m = &d->program->model;
+    const Step *step = d->memory.flow->step;
+    const double row = 2.0 * d->shape.rank.heads * (2 * m->latent + m->shared), /* operations */
+        attention = slowest_attention(&d->program->cluster);
+    const bool computes = d->program->target->device_memory && step_keeps_latents(step);
+    double seconds = 0;
+    for (int l = 0; l < m->layers; l++) {
+        const double reads = kept_bytes(d, l) / rate;
+        const bool latents = computes && step_keeps_keys(step, l);
+        seconds += latents ? fmax(reads, row * (double)step_cache_tokens(step, l) / attention) : reads;
+    }
+    return seconds;
 }
 
 /* Seconds in which ranks merge a layer's attention, and tensor ranks gather and add up its tokens. */
@@ -131,5 +156,6 @@ bool cost_token_splits(const Draft *d)
 double cost_continued(const Draft *d)
 {
     const double rate = slowest_memory(&d->program->cluster);
-    return token_bytes(d) / rate + token_transfers(d) + (cost_token_splits(d) ? split_seconds(d, rate) : 0);
+    return weight_bytes(d) / rate + kept_seconds(d, rate) + token_transfers(d) +
+           (cost_token_splits(d) ? split_seconds(d, rate) : 0);
 }

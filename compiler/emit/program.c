@@ -331,6 +331,8 @@ static void emit_latents(Emit *e, const Model *m, bool travel)
         add_constant(e, "PLAN_QUERY_LATENT", m->query_latent, "elements of the latent of its queries");
     if (travel)
         add_constant(e, "PLAN_LATENTS", 1, "keys and values travel as latents");
+    if (e->draft->program->infer.lengths && step_keeps_latents(e->draft->memory.flow->step))
+        add_constant(e, "PLAN_KEEPS_LATENTS", 1, "a cache has latents");
 }
 
 /* Groups of a layer's experts, each a unit of weights. */

@@ -305,8 +305,10 @@ static int64_t taken(Arena *a, const Draft *t, OpKind k, const char **name)
                       : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * FLOAT_BYTES;
     case OP_CACHE:
         *name = "decode_scratch";
-        return burst_decode_bytes(s->shape.rank.heads, s->shape.rank.kv_heads, m->value_dim, s->choice.ranks,
-                                  device);
+        return device && step_keeps_latents(s)
+                   ? burst_decode_latent_bytes(s->shape.rank.heads, m->latent, m->shared, s->choice.ranks)
+                   : burst_decode_bytes(s->shape.rank.heads, s->shape.rank.kv_heads, m->value_dim,
+                                        s->choice.ranks, device);
     case OP_LAST_TOKEN: *name = "row_scratch"; return device ? rows_cut(t) : 0;
     case OP_NEXT:
         *name = "next_scratch";

@@ -62,6 +62,36 @@ BURST_KERNELS_FUNCTION int burst_decode_row(int value_dim, int on_device)
     return value_dim + (on_device ? 4 : 1);
 }
 
+/* The same with a cache of latents (templates/kernels/cuda_decode_latent.cuh), whose rows are so wide: rows
+ * that a block has in shared memory at a time, with 16 heads' queries, and its bytes; groups of heads; parts
+ * of the cache, two blocks on each of 132 multiprocessors. */
+enum { BURST_LATENT_BLOCKS = 264, BURST_LATENT_MOST = 1024 };
+BURST_KERNELS_FUNCTION int burst_latent_bytes_of(int row, int keys)
+{
+    return (16 + keys) * 2 * ((row + 31) / 32 * 32 + 8) + 16 * 4 * (keys + 4) + keys;
+}
+
+BURST_KERNELS_FUNCTION int burst_latent_keys(int row)
+{
+    int keys = 64;
+    while (keys > 16 && burst_latent_bytes_of(row, keys) > 99 << 10)
+        keys /= 2;
+    return keys;
+}
+
+BURST_KERNELS_FUNCTION int burst_latent_block_bytes(int row)
+{
+    return burst_latent_bytes_of(row, burst_latent_keys(row));
+}
+
+BURST_KERNELS_FUNCTION int burst_latent_groups(int heads) { return (heads + 15) / 16; }
+
+BURST_KERNELS_FUNCTION int burst_latent_splits(int heads)
+{
+    return burst_latent_groups(heads) < BURST_LATENT_BLOCKS ? BURST_LATENT_BLOCKS / burst_latent_groups(heads)
+                                                            : 1;
+}
+
 /* Limits of the kernels on a device: shared memory of a block, and the number of program tables whose values
  * a tile in shared memory holds. */
 typedef struct BurstKernelRoom { int bytes, tables; } BurstKernelRoom;

@@ -184,6 +184,14 @@ static inline int64_t burst_decode_bytes(int heads, int kv_heads, int value_dim,
     return part * (burst_decode_splits(heads, kv_heads) + (ranks > 1 ? 1 + ranks : 0));
 }
 
+/* CUDA: the same with a cache of latents; then the heads' queries and their output of latents in bf16. */
+static inline int64_t burst_decode_latent_bytes(int heads, int latent, int shared, int ranks)
+{
+    const int64_t part = 4 * heads * burst_decode_row(latent, 1);
+    return part * (burst_latent_splits(heads) + (ranks > 1 ? 1 + ranks : 0)) +
+           (int64_t)2 * heads * (2 * latent + shared);
+}
+
 /* CUDA: default tile of the fused loss, in tokens: large enough that dw, which each tile reads and writes
  * whole, costs a quarter of the product, within two gigabytes. */
 static inline int64_t burst_gpu_loss_tile(int vocab)

@@ -63,7 +63,7 @@ typedef struct PlanInfer {
     int32_t token[1];
     int64_t first, kept; /* of a prompt's rows here, those that the running layer keeps */
     const BurstAct *k, *v; /* what the running layer keeps: keys and values, or latents and shared elements */
-#ifdef PLAN_LATENT
+#ifdef PLAN_KEEPS_LATENTS
     const BurstAct *weight; /* of the running layer's keys and values from latents */
 #endif
     float *parts;          /* of outputs of the running token */

@@ -6,17 +6,23 @@
 #ifndef BURST_INFER_CUDA_CUH
 #define BURST_INFER_CUDA_CUH
 
+#ifdef PLAN_KEEPS_LATENTS
+#include "cuda_decode_latent.cuh"
+#else
 #include "cuda_decode.cuh"
+#endif
 
 #ifdef PLAN_SCAN_COLUMNS
 #include "burst_infer_scan_cuda.cuh"
 #endif
 
-/* Floats of the parts of all heads, and how many parts the cache has. */
-enum {
-    PLAN_PART_WORDS = PLAN_HEADS * burst_decode_row(PLAN_VALUE_DIM, 1),
-    PLAN_SPLITS = burst_decode_splits(PLAN_HEADS, PLAN_KV_HEADS)
-};
+/* Columns of a part, floats of the parts of all heads, and how many parts the cache has. */
+#ifdef PLAN_KEEPS_LATENTS
+enum { PLAN_PART_DIM = PLAN_LATENT, PLAN_SPLITS = burst_latent_splits(PLAN_HEADS) };
+#else
+enum { PLAN_PART_DIM = PLAN_VALUE_DIM, PLAN_SPLITS = burst_decode_splits(PLAN_HEADS, PLAN_KV_HEADS) };
+#endif
+enum { PLAN_PART_WORDS = PLAN_HEADS * burst_decode_row(PLAN_PART_DIM, 1) };
 
 static cudaError_t plan_launch_decode(PlanState *s, int mask, const BurstDecode *d);
 
@@ -155,6 +161,60 @@ static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t
 }
 #endif
 
+#ifdef PLAN_KEEPS_LATENTS
+enum { PLAN_OWN_DIM = PLAN_HEAD_DIM - PLAN_SHARED, PLAN_LATENT_QUERY = PLAN_LATENT + PLAN_SHARED };
+
+/* Keeps the layer's latents and what all heads' keys share, which each head of k has: those of a prompt, or
+ * of the running token if it is this rank's turn. weight: keys' own elements, then values, from a latent. */
+static inline int plan_cache_latents(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *latent,
+                                     const BurstBf16 *k, const BurstBf16 *weight, BurstBf16 *cache_latent,
+                                     BurstBf16 *cache_shared, char *parts)
+{
+    enum { K = PLAN_HEADS * PLAN_HEAD_DIM };
+    enum { LATENT = PLAN_LATENT * sizeof *k, SHARED = PLAN_SHARED * sizeof *k }; /* bytes */
+    PlanInfer *f = &s->infer;
+    const cudaStream_t stream = burst_gpu_compute(s->exec);
+    f->k = cache_latent;
+    f->v = cache_shared;
+    f->weight = weight;
+    f->parts = (float *)(void *)parts;
+    if (f->decodes) {
+        PLAN_CUDA(burst_keep_row((const BurstRunning *)(void *)s->buffer.device_running, PLAN_GROUP, s->me,
+                                 plan_kept_rows(s, mask), PLAN_LATENT, PLAN_SHARED, latent, k + PLAN_OWN_DIM,
+                                 cache_latent, cache_shared, stream));
+        return BURST_OK;
+    }
+    plan_find_kept(s, mask);
+    const size_t rows = (size_t)f->kept;
+    if (rows == 0)
+        return BURST_OK;
+    PLAN_CUDA(cudaMemcpyAsync(cache_latent, latent + f->first * PLAN_LATENT, rows * LATENT,
+                              cudaMemcpyDeviceToDevice, stream));
+    PLAN_CUDA(cudaMemcpy2DAsync(cache_shared, SHARED, k + f->first * K + PLAN_OWN_DIM, K * sizeof *k, SHARED,
+                                rows, cudaMemcpyDeviceToDevice, stream));
+    return BURST_OK;
+}
+
+/* Queries that attend latents, in the parts' scratch; the output of latents is behind them. */
+static inline int plan_latent_queries(BurstCtx *c, PlanState *s, const BurstBf16 *q, BurstBf16 **to)
+{
+    const int64_t parts = PLAN_SPLITS + (PLAN_GROUP > 1 ? 1 + PLAN_GROUP : 0);
+    (void)c;
+    *to = (BurstBf16 *)(void *)(s->infer.parts + parts * PLAN_PART_WORDS);
+    PLAN_CUDA((burst_latent_query<PLAN_LATENT, PLAN_SHARED, PLAN_OWN_DIM>(PLAN_HEADS, q, s->infer.weight, *to,
+                                                                          burst_gpu_compute(s->exec))));
+    return BURST_OK;
+}
+
+static inline int plan_latent_values(BurstCtx *c, PlanState *s, const BurstBf16 *latent, BurstBf16 *o)
+{
+    const BurstBf16 *weight = s->infer.weight + (int64_t)PLAN_HEADS * PLAN_OWN_DIM * PLAN_LATENT;
+    (void)c;
+    PLAN_CUDA((burst_latent_value<PLAN_LATENT, PLAN_VALUE_DIM>(PLAN_HEADS, latent, weight, o,
+                                                               burst_gpu_compute(s->exec))));
+    return BURST_OK;
+}
+#else
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *k, const BurstBf16 *v,
                              BurstBf16 *cache_k, BurstBf16 *cache_v, char *parts)
@@ -178,12 +238,13 @@ static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const BurstBf1
         cudaMemcpyAsync(cache_v, v + f->first * V, rows * V * sizeof *v, cudaMemcpyDeviceToDevice, stream));
     return BURST_OK;
 }
+#endif
 
 /* Attention of the running token with all that is kept: o [heads][value_dim], lse [heads]. */
 static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, const BurstBf16 *q, BurstBf16 *o,
                                         float *lse)
 {
-    enum { HEADS = PLAN_HEADS, DIM = PLAN_VALUE_DIM };
+    enum { HEADS = PLAN_HEADS, DIM = PLAN_PART_DIM };
     const cudaStream_t stream = burst_gpu_compute(s->exec);
     const PlanInfer *f = &s->infer;
     BurstDecode d = {};
@@ -194,6 +255,12 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     d.kept = plan_kept_rows(s, mask);
     d.scale = PLAN_SCALE;
     BURST_TRY(plan_part(s, BURST_P_ATTEND, s->me, s->me));
+#ifdef PLAN_KEEPS_LATENTS
+    BurstBf16 *queries, *const output = o;
+    BURST_TRY(plan_latent_queries(c, s, q, &queries));
+    d.q = queries;
+    o = queries + PLAN_HEADS * PLAN_LATENT_QUERY;
+#endif
     PLAN_CUDA(plan_launch_decode(s, mask, &d));
 #if PLAN_GROUP > 1
     float *own = f->parts + (int64_t)PLAN_SPLITS * PLAN_PART_WORDS, *all = own + PLAN_PART_WORDS;
@@ -203,6 +270,9 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_GROUP>(HEADS, all, NULL, o, lse, stream)));
 #else
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, NULL, o, lse, stream)));
+#endif
+#ifdef PLAN_KEEPS_LATENTS
+    BURST_TRY(plan_latent_values(c, s, o, output));
 #endif
     return plan_part(s, BURST_P_IDLE, 0, 0);
 }

@@ -256,7 +256,9 @@ static inline bool plan_carries_tiles(const PlanState *s)
 template <class MASK> static inline cudaError_t plan_setup_of(void)
 {
     const cudaError_t e = burst_forward_setup<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>();
-#ifdef PLAN_INFER
+#if defined PLAN_KEEPS_LATENTS
+    return e != cudaSuccess ? e : burst_decode_latent_setup<PLAN_LATENT, PLAN_SHARED, PLAN_HEADS, MASK>();
+#elif defined PLAN_INFER
     return e;
 #else
     return e != cudaSuccess ? e : burst_backward_setup<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>();
@@ -285,7 +287,11 @@ template <class... MASK>
 static inline cudaError_t plan_decode_of(PlanState *s, int mask, const BurstDecode *d)
 {
     static cudaError_t (*const launch[])(const BurstDecode *, cudaStream_t) = {
+#ifdef PLAN_KEEPS_LATENTS
+        burst_decode_latent<PLAN_LATENT, PLAN_SHARED, PLAN_HEADS, MASK>...};
+#else
         burst_decode<PLAN_HEAD_DIM, PLAN_VALUE_DIM, PLAN_HEADS, PLAN_KV_HEADS, MASK>...};
+#endif
     return launch[mask](d, burst_gpu_compute(s->exec));
 }
 

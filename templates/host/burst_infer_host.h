@@ -75,7 +75,7 @@ static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t
 }
 #endif
 
-#ifndef PLAN_LATENT
+#ifndef PLAN_KEEPS_LATENTS
 /* Keeps the layer's keys and values: those of a prompt, or of the running token if it is this rank's turn. */
 static inline int plan_cache(BurstCtx *c, PlanState *s, int mask, const float *k, const float *v,
                              float *cache_k, float *cache_v, char *parts)
@@ -158,7 +158,7 @@ static inline double plan_score(double product)
     return cap * (1 - 2 / (exp(2 * product / cap) + 1)); /* cap tanh(product / cap) */
 }
 
-#ifdef PLAN_LATENT
+#ifdef PLAN_KEEPS_LATENTS
 /* Rows of the cache are latents: a query's own elements are multiplied by the weights of keys first, and the
  * output of latents by those of values last. */
 enum { PLAN_ROW_KEY = PLAN_LATENT + PLAN_SHARED, PLAN_ROW_VALUE = PLAN_LATENT };

@@ -41,8 +41,8 @@ static __device__ __forceinline__ void decode_turn(void)
 }
 
 template <typename... P, typename... A>
-static inline cudaError_t decode_launch(void (*kernel)(P...), dim3 grid, int threads, cudaStream_t stream,
-                                        A... arguments)
+static inline cudaError_t decode_launch_with(void (*kernel)(P...), dim3 grid, int threads, int shared,
+                                             cudaStream_t stream, A... arguments)
 {
     cudaLaunchAttribute overlapped = {};
     overlapped.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -50,10 +50,18 @@ static inline cudaError_t decode_launch(void (*kernel)(P...), dim3 grid, int thr
     cudaLaunchConfig_t launch = {};
     launch.gridDim = grid;
     launch.blockDim = dim3((unsigned)threads);
+    launch.dynamicSmemBytes = (size_t)shared;
     launch.stream = stream;
     launch.attrs = &overlapped;
     launch.numAttrs = BURST_FORM == 90;
     return cudaLaunchKernelEx(&launch, kernel, static_cast<P>(arguments)...);
+}
+
+template <typename... P, typename... A>
+static inline cudaError_t decode_launch(void (*kernel)(P...), dim3 grid, int threads, cudaStream_t stream,
+                                        A... arguments)
+{
+    return decode_launch_with(kernel, grid, threads, 0, stream, arguments...);
 }
 
 enum { DECODE_WARPS = 4, DECODE_KEYS = 16 };

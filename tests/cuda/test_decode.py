@@ -1,6 +1,7 @@
 """Attention of a token with a cache (cuda_decode.cuh) against float64, and the rate at which it reads the cache.
 
-    python3 test_decode.py [--rates]      BURST_CUDA_LIB: the folder of libdecode_D_E_HEADS_KVHEADS.so
+    python3 test_decode.py [--rates]      BURST_CUDA_LIB: the folder of libdecode_D_E_HEADS_KVHEADS.so and, with a cache of latents
+                                          (cuda_decode_latent.cuh), liblatent_LATENT_SHARED_OWN_VALUES_HEADS.so
 
 Caches of one rank and of two whose parts are merged, zigzag, whose length ends in the middle of a tile, with filling after the prompt and
 tokens after it; two masks. Bounds: output 1e-2 of its greatest element, log-sum-exp 1e-3.
@@ -12,9 +13,10 @@ import sys
 
 import torch
 
-OUTPUT, LSE = 1e-2, 1e-3
+OUTPUT, LSE, LATENT_LSE = 1e-2, 1e-3, 1e-2 # of latents' queries, which are rounded, scores differ by 2^-9 of themselves
 SHAPES = re.findall(r"libdecode_(\d+)_(\d+)_(\d+)_(\d+)\.so", "\n".join(sorted(os.listdir(os.environ["BURST_CUDA_LIB"]))))
 LENGTHS = [(1, 1), (16, 17), (100, 64), (1000, 999), (4096, 4096), (5000, 4097)]  # of the plan, of the prompt
+LATENTS = re.findall(r"liblatent_(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\.so", "\n".join(sorted(os.listdir(os.environ["BURST_CUDA_LIB"]))))
 WINDOW = 100
 
 
@@ -110,19 +112,83 @@ def test(library, shape):
 def rate(library, shape, length):
     x, *_ = case(library, shape, length, length, 0, 1)
     o, lse = torch.empty(shape[2], shape[1], dtype=torch.bfloat16, device="cuda"), torch.empty(shape[2], device="cuda")
+    milliseconds = timed(lambda: call(library.test_decode, 0, C.byref(struct_of(x, 0)), pointer(o), pointer(lse)))
+    size = 2 * (length + 1) * shape[3] * (shape[0] + shape[1])
+    print(f"     {shape}: {length} tokens {1e3 * milliseconds:.0f} us, {size / milliseconds / 1e9:.2f} TB/s", flush=True)
+
+
+def timed(function):
     times = []
     for _ in range(8):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda._sleep(1000000)  # the host is ahead
         begin.record()
         for _ in range(5):
-            call(library.test_decode, 0, C.byref(struct_of(x, 0)), pointer(o), pointer(lse))
+            function()
         end.record()
         torch.cuda.synchronize()
         times.append(begin.elapsed_time(end) / 5)
-    milliseconds = sorted(times)[len(times) // 2]
-    size = 2 * (length + 1) * shape[3] * (shape[0] + shape[1])
-    print(f"     {shape}: {length} tokens {1e3 * milliseconds:.0f} us, {size / milliseconds / 1e9:.2f} TB/s", flush=True)
+    return sorted(times)[len(times) // 2]
+
+
+def latent_case(library, shape, length, prompt, more, ranks):
+    latent, shared, own, values, heads = shape
+    there = [positions(length, ranks, rank) for rank in range(ranks)]
+    later = [(more + ranks - rank) // ranks for rank in range(ranks)]
+    x = dict(q=drawn(heads, own + shared), position=there, kept=[torch.tensor([0, len(p)], dtype=torch.int32, device="cuda") for p in there],
+             scale=(own + shared) ** -0.5, parts=torch.empty(library.test_latent_floats(), device="cuda"),
+             k=[drawn(len(p) + n, latent) for p, n in zip(there, later)], v=[drawn(len(p) + n, shared) for p, n in zip(there, later)],
+             running=[torch.tensor([prompt + more, prompt, len(p), more], dtype=torch.int32, device="cuda") for p in there],
+             weight=(torch.randn(heads * (own + values), latent, device="cuda") / latent ** 0.5).bfloat16(),
+             query=torch.empty(heads, latent + shared, dtype=torch.bfloat16, device="cuda"), latent=torch.empty(heads, latent, dtype=torch.bfloat16, device="cuda"))
+    seen = torch.cat([torch.cat([p < prompt, torch.ones(n, dtype=torch.bool, device="cuda")]) for p, n in zip(there, later)])
+    return x, seen
+
+
+def latent_truth(x, seen, shape):
+    _, _, own, values, heads = shape
+    q, latent, shared, w = x["q"].double(), torch.cat(x["k"]).double()[seen], torch.cat(x["v"]).double()[seen], x["weight"].double()
+    keys, value = (latent @ part.T for part in (w[:heads * own], w[heads * own:]))
+    s = (torch.einsum("hd,khd->hk", q[:, :own], keys.view(-1, heads, own)) + q[:, own:] @ shared.T) * x["scale"]
+    return torch.einsum("hk,khe->he", s.softmax(-1), value.view(-1, heads, values)), s.logsumexp(-1)
+
+
+def latent_found(library, x, shape):
+    latent, _, _, values, heads = shape
+    o, lse = torch.empty(heads, values, dtype=torch.bfloat16, device="cuda"), torch.empty(heads, device="cuda")
+    parts = torch.empty(2, heads, latent + 4, device="cuda")
+    ranks = len(x["k"])
+    for rank in range(ranks):
+        call(library.test_latent, C.byref(struct_of(x, rank)), *map(pointer, (x["weight"], x["query"], x["latent"])),
+             pointer(parts[rank]) if ranks > 1 else None, pointer(o), pointer(lse))
+    if ranks > 1:
+        call(library.test_latent_merge, *map(pointer, (parts, x["weight"], x["latent"], o, lse)))
+    return o, lse
+
+
+def test_latents(library, shape):
+    worst, bad = [0.0, 0.0], 0
+    for length, prompt in LENGTHS:
+        prompt = min(prompt, length)
+        for more, ranks in ((0, 1), (37, 1), (0, 2), (5, 2), (200, 2)):
+            if length < 2 * ranks and ranks > 1:
+                continue
+            x, seen = latent_case(library, shape, length, prompt, more, ranks)
+            (o, lse), (right, right_lse) = latent_found(library, x, shape), latent_truth(x, seen, shape)
+            apart = ((o.double() - right).abs().max() / right.abs().max()).item(), (lse.double() - right_lse).abs().max().item()
+            if not (apart[0] <= OUTPUT and apart[1] <= LATENT_LSE):
+                bad += 1
+                print(f"FAIL latents {shape}: {length} tokens, prompt of {prompt}, {more} more, {ranks} ranks: {apart[0]:.1e}, {apart[1]:.1e}")
+            worst = [max(pair) for pair in zip(worst, apart)]
+    print(f"{'ok  ' if not bad else 'FAIL'} latents of {shape[0]} and {shape[1]}, {shape[4]} heads of {shape[2]}: output {worst[0]:.1e}, log-sum-exp {worst[1]:.1e}", flush=True)
+    return bad
+
+
+def latent_rate(library, shape, length):
+    x, _ = latent_case(library, shape, length, length, 0, 1)
+    milliseconds = timed(lambda: latent_found(library, x, shape))
+    size = 2 * ((length + 1) * sum(shape[:2]) + x["weight"].numel())
+    print(f"     latents {shape}: {length} tokens {1e3 * milliseconds:.0f} us, {size / milliseconds / 1e9:.2f} TB/s", flush=True)
 
 
 def main():
@@ -134,6 +200,12 @@ def main():
         bad += test(library, shape)
         for length in (16 << 10, 128 << 10) if "--rates" in sys.argv else ():
             rate(library, shape, length)
+    for words in LATENTS:
+        library = C.CDLL(os.path.join(os.environ["BURST_CUDA_LIB"], f"liblatent_{'_'.join(words)}.so"))
+        shape = tuple(map(int, words))
+        bad += test_latents(library, shape)
+        for length in (16 << 10, 128 << 10) if "--rates" in sys.argv else ():
+            latent_rate(library, shape, length)
     sys.exit(bad > 0)
 
 

@@ -14,6 +14,8 @@
  * and go on as with a later token. Tensor ranks and chunks of the tokens compute the last layer as others. */
 #include "step/step.h"
 
+#include "burst_kernels.h"
+
 #include <string.h>
 
 int64_t step_cache_rows(const Step *s, int mask)
@@ -106,7 +108,11 @@ static void keep_keys(Step *s)
 
 bool step_keeps_latents(const Step *s)
 {
-    return s->program->model.latent > 0 && !s->program->target->device_memory;
+    const Model *m = &s->program->model;
+    return m->latent > 0 &&
+           (!s->program->target->device_memory ||
+            (m->latent % 8 == 0 && m->shared % 8 == 0 &&
+             m->latent + m->shared <= BURST_LATENT_MOST)); /* a row is of vectors of 16 bytes */
 }
 
 /* The latent that keys and values are made of, and what all heads' keys share. A later token's queries are

@@ -140,9 +140,13 @@ static void weights(Step *s, const StepInput *in)
 static int64_t decode_bytes(const Step *s)
 {
     const Heads h = s->shape.rank;
-    return s->forward ? burst_decode_bytes(h.heads, h.kv_heads, s->program->model.value_dim, s->choice.ranks,
-                                           s->program->target->device_memory)
-                      : 0;
+    const Model *m = &s->program->model;
+    const bool device = s->program->target->device_memory;
+    if (!s->forward)
+        return 0;
+    return device && step_keeps_latents(s)
+               ? burst_decode_latent_bytes(h.heads, m->latent, m->shared, s->choice.ranks)
+               : burst_decode_bytes(h.heads, h.kv_heads, m->value_dim, s->choice.ranks, device);
 }
 
 static void scratch(Step *s, const StepInput *in)
