@@ -95,7 +95,10 @@ SCANS = {"delta": "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 64; value
          "mamba_tensor": "scan layers 0 .. 2: { heads 16; key_heads 2; key_dim 128; value_dim 64; read none; conv 4 bias; gate silu before norm; skip yes; }",
          "mamba": "scan layers 0 .. 2: { heads 8; key_heads 2; key_dim 128; value_dim 64; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; }",
          "mamba64": "scan layers 1, 3: { heads 8; key_heads 1; key_dim 64; value_dim 64; read none; conv 4; gate silu before norm; skip yes; }",
+         "beside": "scan { heads 8; key_heads 1; key_dim 64; value_dim 64; read none; conv 4 bias; norm none; skip yes; attention yes; }",
+         "beside_norm": "scan layers 0 .. 2: { heads 16; key_heads 2; key_dim 128; value_dim 64; read none; conv 4; gate silu before norm; skip yes; attention yes; }",
          "mamba256": "scan layers 0 .. 2: { heads 8; key_heads 8; key_dim 256; value_dim 64; read none; conv 4 bias; gate silu before norm; }"}
+SCALES = "attention_out_scale 0.9; scan_out_scale 0.4;"
 DOCUMENT = ("document",) * 4
 POINTS += [Point(masks=DOCUMENT, scan=scan, documents=documents, **more) for scan, documents, more in (
     ("delta", "", {}), ("delta", "1,2,3,31,64,128", dict(part="attention_gate yes; qk_norm yes;", more="recompute full;")), ("delta128", "509", {}),
@@ -113,6 +116,9 @@ POINTS += [Point(masks=DOCUMENT, scan=scan, documents=documents, **more) for sca
     ("delta", "64,190", dict(context=2, data=2, part="attention_gate yes;", more="weights zero1 within 2; recompute selective;")),
     ("delta_tensor", "1,2,3,31", dict(tensor=2)), ("mamba_tensor", "509", dict(tensor=2, context=2, more="recompute selective;")),
     ("delta_tensor", "300", dict(tensor=2, context=2, more="recompute full(2); ffn chunks 3;")),
+    ("beside", "", dict(part=SCALES)), ("beside", "1,2,3,31,64,128", dict(part=SCALES, more="recompute full;")),
+    ("beside_norm", "300", dict(more="recompute selective; ffn chunks 3;")), ("beside", "127,128", dict(context=2, part=SCALES, more="recompute full;")),
+    ("beside_norm", "509", dict(tensor=2, part=SCALES)), ("beside", "200,1", dict(heads=2, part=SCALES, more="recompute selective;")),
     ("delta", "255", dict(context=4, more="shares 5, 1, 2, 4; recompute tail(0.5);")))]
 SELECTIONS = """
 select first = top 2 of k / 32 by dot(first Q, mean K) for each head per 128 queries where causal always q / 128 == k / 128;

@@ -12,6 +12,9 @@
 static int value_dim(const Shape64 *s) { return s->value_dim ? s->value_dim : s->head_dim; }
 static int own_dim(const Shape64 *s) { return s->head_dim - s->shared; }
 
+/* Whether a layer has attention, alone or beside a scan. */
+static bool attends(const Shape64 *s) { return !s->scan.heads || s->scan.beside; }
+
 /* Elements of a row of the norm of queries or keys of so many heads. */
 static int norm_width(const Shape64 *s, int heads)
 {
@@ -33,20 +36,17 @@ static int scan_columns(const Shape64 *s)
     X(KVN, "self_attn.kv_a_layernorm.weight", s->latent, 1, false, s->latent) \
     X(KBP, "self_attn.k_b_proj.weight", s->kv_heads *own_dim(s), s->latent, true, s->latent) \
     X(VBP, "self_attn.v_b_proj.weight", s->kv_heads *value_dim(s), s->latent, true, s->latent) \
-    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, \
-      !s->query_latent && !s->scan.heads) \
+    X(Q, "self_attn.q_proj.weight", s->heads * s->head_dim, s->hidden, true, !s->query_latent && attends(s)) \
     X(QB, "self_attn.q_proj.bias", s->heads * s->head_dim, 1, false, s->qkv_bias) \
     X(QN, "self_attn.q_norm.weight", norm_width(s, s->heads), 1, false, s->qk_norm) \
     X(AGATE, "self_attn.gate_proj.weight", s->heads *value_dim(s), s->hidden, true, \
-      s->attention_gate && !s->scan.heads) \
-    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, \
-      !s->latent && !s->scan.heads) \
+      s->attention_gate &&attends(s)) \
+    X(K, "self_attn.k_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent && attends(s)) \
     X(KB, "self_attn.k_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
     X(KN, "self_attn.k_norm.weight", norm_width(s, s->kv_heads), 1, false, s->qk_norm) \
-    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, \
-      !s->latent && !s->scan.heads) \
+    X(V, "self_attn.v_proj.weight", s->kv_heads * s->head_dim, s->hidden, true, !s->latent && attends(s)) \
     X(VB, "self_attn.v_proj.bias", s->kv_heads * s->head_dim, 1, false, s->qkv_bias) \
-    X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, !s->scan.heads) \
+    X(O, "self_attn.o_proj.weight", s->hidden, s->heads *value_dim(s), true, attends(s)) \
     X(IQ, "self_attn.indexer.q_proj.weight", s->index.heads * s->index.dim, s->hidden, true, s->index.heads) \
     X(IK, "self_attn.indexer.k_proj.weight", s->index.kv_heads * s->index.dim, s->hidden, true, \
       s->index.heads) \
@@ -59,7 +59,7 @@ static int scan_columns(const Shape64 *s)
     X(SCONV, "linear_attn.conv1d.weight", scan_columns(s), s->scan.kernel, true, s->scan.heads) \
     X(SBIAS, "linear_attn.conv1d.bias", scan_columns(s), 1, false, s->scan.heads && s->scan.bias) \
     X(SNORM, "linear_attn.norm.weight", s->scan.value_dim *(s->scan.plain ? s->scan.heads : 1), 1, false, \
-      s->scan.heads) \
+      s->scan.heads && !s->scan.bare) \
     X(SOUT, "linear_attn.out_proj.weight", s->hidden, s->scan.heads * s->scan.value_dim, true, \
       s->scan.heads) \
     X(SALOG, "linear_attn.A_log", s->scan.heads, 1, false, s->scan.heads) \
@@ -97,10 +97,11 @@ static int layer_tensors(const Shape64 *s)
 static Shape64 shape_of(const Shape64 *s, int layer)
 {
     Shape64 of = *s;
-    if (s->scans && s->scans[layer])
-        of.latent = of.query_latent = 0, of.qkv_bias = of.qk_norm = of.sinks = false;
-    else
+    const bool scans = s->scans && s->scans[layer];
+    if (!scans)
         of.scan = (Scan64){0};
+    else if (!s->scan.beside)
+        of.latent = of.query_latent = 0, of.qkv_bias = of.qk_norm = of.sinks = false;
     if (!s->indexed || !s->indexed[layer])
         of.index = (struct Index64){0};
     if (s->dense && s->dense[layer])
@@ -284,6 +285,13 @@ static void add(int64_t count, const double *x, double *y)
 {
     for (int64_t i = 0; i < count; i++)
         y[i] += x[i];
+}
+
+/* y may be x. */
+static void scaled(int64_t count, double scale, const double *x, double *y)
+{
+    for (int64_t i = 0; i < count; i++)
+        y[i] = x[i] * (scale > 0 ? scale : 1);
 }
 
 static void add_rounded(int64_t count, const double *x, double *y)
@@ -613,11 +621,17 @@ static void attend(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kep
 static void layer_forward(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, Kept *c, double *out)
 {
     rmsnorm(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], c->h1);
+    if (attends(s)) {
+        attend(s, n, mask, w, c);
+        scaled(n * s->hidden, s->attention_out, c->x2, c->x2);
+    }
     if (s->scan.heads) {
         const Scan64Weights of = scan_weights(w);
-        scan64_forward(s, n, c->h1, &of, c->x2);
-    } else {
-        attend(s, n, mask, w, c);
+        double *y = new64(n * s->hidden);
+        scan64_forward(s, n, c->h1, &of, y);
+        scaled(n * s->hidden, s->scan_out, y, y);
+        add_rounded(n * s->hidden, y, c->x2);
+        free(y);
     }
     add_rounded(n * s->hidden, c->x, c->x2);
     rmsnorm(s->norm_eps, n, s->hidden, c->x2, w->at[L_NORM2], c->h2);
@@ -692,24 +706,15 @@ static void gate_back(const Shape64 *s, int64_t n, const Layer *w, const Layer *
     free(dg);
 }
 
-/* dx holds the gradient of x2 and becomes that of the layer's input. */
+/* dy: the gradient of attention's output; adds to dh. */
 static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw,
-                           const Kept *c, double *dx)
+                           const Kept *c, const double *dy, double *dh)
 {
     const int e = value_dim(s);
-    if (s->scan.heads) {
-        const Scan64Weights of = scan_weights(w), d_of = scan_weights(dw);
-        double *dh1 = new64(n * s->hidden);
-        scan64_backward(s, n, c->h1, &of, dx, dh1, &d_of);
-        rmsnorm_back(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], dh1, dx, dw->at[L_NORM1]);
-        free(dh1);
-        return;
-    }
     const int64_t nq = n * s->heads * s->head_dim, nk = n * s->kv_heads * s->head_dim, no = n * s->heads * e;
     double *dot = new64(no), *d_o = new64(no), *dq = new64(nq), *dk = new64(nk),
            *dv = new64(n * s->kv_heads * e);
-    double *dh = new64(n * s->hidden);
-    linear_back(n, s->heads * e, s->hidden, c->ot, w->at[L_O], dx, dot, dw->at[L_O]);
+    linear_back(n, s->heads * e, s->hidden, c->ot, w->at[L_O], dy, dot, dw->at[L_O]);
     if (s->attention_gate)
         gate_back(s, n, w, dw, c, dot, dh);
     to_heads(n, s->heads, e, NULL, dot, d_o);
@@ -724,8 +729,25 @@ static void attention_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer
         project_back(s, n, projection(s, L_K), c->h1, w, dk, dh, dw);
         project_back(s, n, projection(s, L_V), c->h1, w, dv, dh, dw);
     }
+    free(dot), free(d_o), free(dq), free(dk), free(dv);
+}
+
+/* dx holds the gradient of x2 and becomes that of the layer's input. */
+static void mixers_back(const Shape64 *s, int64_t n, Mask64 mask, const Layer *w, const Layer *dw,
+                        const Kept *c, double *dx)
+{
+    double *dh = new64(n * s->hidden), *dy = new64(n * s->hidden);
+    if (s->scan.heads) {
+        const Scan64Weights of = scan_weights(w), d_of = scan_weights(dw);
+        scaled(n * s->hidden, s->scan_out, dx, dy);
+        scan64_backward(s, n, c->h1, &of, dy, dh, &d_of);
+    }
+    if (attends(s)) {
+        scaled(n * s->hidden, s->attention_out, dx, dy);
+        attention_back(s, n, mask, w, dw, c, dy, dh);
+    }
     rmsnorm_back(s->norm_eps, n, s->hidden, c->x, w->at[L_NORM1], dh, dx, dw->at[L_NORM1]);
-    free(dot), free(d_o), free(dq), free(dk), free(dv), free(dh);
+    free(dh), free(dy);
 }
 
 /* ---- the ends ---- */
@@ -825,7 +847,7 @@ static void layers_back(const Run *r, const double *w, double *dx, double *grad)
         Layer l = layer_of(&of, t, w), dl = layer_of(&of, t, grad);
         l.experts.choice = choices_of(r, i);
         ffn_back(&of, r->b->n, &l, &dl, &r->kept[i], dx);
-        attention_back(&of, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
+        mixers_back(&of, r->b->n, r->b->mask[i], &l, &dl, &r->kept[i], dx);
     }
     embed_back(r->s, r->b, dx, grad + r->tensor->offset);
 }

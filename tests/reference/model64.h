@@ -81,8 +81,8 @@ typedef struct Scan64 {
     int heads, key_heads, key_dim, value_dim, kernel;
     /* nothing is read from the state before a token is written (Mamba-2); rows are values, keys, queries
      * then. The convolution has a bias; a head's values times a number are added; the gate comes before the
-     * norm. */
-    bool plain, bias, skip, before;
+     * norm; there is no norm. beside: its layers have attention too, of the same input (Falcon-H1). */
+    bool plain, bias, skip, before, bare, beside;
     double step_least, step_most; /* plain: of softplus */
 } Scan64;
 
@@ -136,6 +136,7 @@ typedef struct Shape64 {
     } index;
     const bool *indexed;
     const int32_t *place;
+    double attention_out, scan_out; /* scales of what the mixers of a layer add to its input; 0: none */
 } Shape64;
 /* experts64.c: router [E][D], bias and correction [E] or NULL; w: of each expert gate, up [ffn][D], down
  * [D][ffn], and where it has biases those of gate and up [ffn], of down [D]. choice [n][top]: the experts
@@ -151,7 +152,8 @@ void experts64_backward(const Shape64 *s, int64_t n, const double *x, const Expe
                         double *dx, const Experts64 *dw);
 /* qkv [2 key heads key_dim + heads value_dim][D]: queries, keys, values; z [heads value_dim][D]; b, a
  * [heads][D]; conv [columns of qkv][kernel]; norm [value_dim]; out [D][heads value_dim]; a_log, dt_bias
- * [heads]; conv_bias [columns], d [heads], or NULL. Plain: no b, and norm [heads value_dim] */
+ * [heads]; conv_bias [columns], d [heads], or NULL. Plain: no b, and norm [heads value_dim], or NULL if bare
+ */
 typedef struct Scan64Weights {
     double *qkv, *z, *b, *a, *conv, *norm, *out, *a_log, *dt_bias, *conv_bias, *d;
 } Scan64Weights;

@@ -328,6 +328,8 @@ static double normed(const Shape64 *s, double o, double gate) { return s->scan.b
 static double rstd_of(const Shape64 *s, const Groups *g, const double *o, const double *gate)
 {
     double sum = 0;
+    if (s->scan.bare)
+        return 1;
     for (int j = 0; j < g->width; j++)
         sum += normed(s, o[j], gate[j]) * normed(s, o[j], gate[j]);
     return 1 / sqrt(sum / g->width + s->norm_eps);
@@ -338,9 +340,9 @@ static void gated_norm(const Shape64 *s, int64_t n, const double *w, const Kept 
     const Groups g = groups_of(s, n);
     for (int64_t r = 0; r < g.count; r++) {
         const double *o = c->o + r * g.width, *gate = c->gate + r * g.width,
-                     *of = w + r % g.weights * g.width, rstd = rstd_of(s, &g, o, gate);
+                     *of = w ? w + r % g.weights * g.width : NULL, rstd = rstd_of(s, &g, o, gate);
         for (int j = 0; j < g.width; j++)
-            c->y[r * g.width + j] = normed(s, o[j], gate[j]) * rstd * of[j] *
+            c->y[r * g.width + j] = normed(s, o[j], gate[j]) * rstd * (of ? of[j] : 1) *
                                     (s->scan.before ? 1 : silu(gate[j]));
     }
 }
@@ -350,7 +352,11 @@ static void gated_norm_back(const Shape64 *s, int64_t n, const double *w, const 
 {
     const Groups g = groups_of(s, n);
     const bool before = s->scan.before;
-    for (int64_t r = 0; r < g.count; r++) {
+    for (int64_t i = 0; i < n * s->scan.heads * s->scan.value_dim && !w; i++) { /* the gate alone */
+        d_o[i] = dy[i] * silu(c->gate[i]);
+        d_gate[i] = dy[i] * c->o[i] * silu_slope(c->gate[i]);
+    }
+    for (int64_t r = 0; r < g.count && w; r++) {
         const int64_t at = r * g.width, of = r % g.weights * g.width;
         const double *o = c->o + at, *gate = c->gate + at, rstd = rstd_of(s, &g, o, gate);
         double dot = 0;

@@ -191,7 +191,8 @@ static void test_finite_differences(void **state)
         }
 }
 
-/* A scan and attention, documents of 1, 2, 5 and 15 tokens, the most columns of the convolution and fewer. */
+/* A scan and attention, documents of 1, 2, 5 and 15 tokens, the most columns of the convolution and fewer;
+ * then both in a layer, each with its scale, with a norm of the scan's output and without. */
 static void test_scans(void **state)
 {
     (void)state;
@@ -204,7 +205,7 @@ static void test_scans(void **state)
             d++;
         place[t] = t - begins[d];
     }
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 9; i++) {
         Case c;
         const int kernel = 2 + i % 3;
         Scan64 scan = {4, 1 + kernel % 2, 5, 3, kernel};
@@ -212,14 +213,17 @@ static void test_scans(void **state)
         if (i >= 3)
             scan.plain = scan.bias = scan.skip = scan.before = true, scan.step_least = 0.2,
             scan.step_most = 1.5;
+        scan.beside = i >= 6, scan.bare = i > 6;
         case_of(&c,
                 (Shape64){LAYERS, 12, 4, 2, 6, 20, 17, 1e-5, 100.0, .scan = scan, .scans = scans,
-                          .place = place, .attention_gate = gate},
+                          .place = place, .attention_gate = gate, .attention_out = i == 7 ? 0.7 : 0,
+                          .scan_out = i == 8 ? 1.3 : 0},
                 causal, causal);
         c.step = 1e-4; /* lengths of queries and keys bend the loss */
         model64_sequence(&c.s, c.w, &c.b, 0.25, c.grad);
         const double worst = worst_difference(&c, 5, 0.25);
-        printf("scan, kernel %d%s: worst relative error %.1e\n", kernel, scan.plain ? ", plain" : "", worst);
+        printf("scan, kernel %d%s%s: worst relative error %.1e\n", kernel, scan.plain ? ", plain" : "",
+               scan.beside ? ", beside attention" : "", worst);
         assert_true(worst < 1e-6);
         case_free(&c);
     }

@@ -145,6 +145,9 @@ SCANS = "scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; c
 GATED_ATTENTION = "attention_gate yes;"
 MAMBA = ("scan layers 0 .. 2: { heads 4; key_heads 2; key_dim 16; value_dim 12; read none; conv 4 bias; gate silu before norm; skip yes; step_most 2; } "
          "ffn swiglu 40;")
+BESIDE = ("scan { heads 4; key_heads 2; key_dim 16; value_dim 12; read none; conv 4 bias; norm none; skip yes; attention yes; } "
+          "attention_out_scale 0.9; scan_out_scale 0.4; ffn swiglu 40;")  # Falcon-H1
+BESIDE_NORM = MAMBA.replace("skip yes;", "skip yes; attention yes;") + " scan_out_scale 1.5;"
 DOCUMENT = ("document",) * 4
 BIAS, NORM, WHOLE, ROTATED = "qkv_bias yes;", "qk_norm yes;", "qk_norm all;", "qk_norm rotated;"  # Qwen2, Qwen3, OLMo 2, Hunyuan
 ONE = Layout("ring", "keys", "contiguous")
@@ -370,6 +373,11 @@ GRADIENTS = [
     (Layout("near", "keys", "contiguous", 2, 4, 2, recompute="save(q, o, lse, x_mid(1))", token_chunks=2, queries="attention", offload="optimizer", update="device"), Shape(sinks=True)),
     (Layout("ring", "keys", "striped", lanes=3, shares="9, 1, 2", recompute="selective", token_chunks=5, queries="attention", offload="activations", fetch="chunks"),
      Shape(part=NORM, masks=("document", "window(17)"), tied="yes")),
+    *((layout, Shape(kv_heads=4, masks=DOCUMENT, experts=scans, documents=documents)) for scans, documents, layout in (
+        (BESIDE, "1,2,3,31", ONE), (BESIDE, "61", Layout("ring", "keys", "zigzag", lanes=4, recompute="full(2)")),
+        (BESIDE_NORM, "15,15", Layout("ring", "keys", "contiguous", lanes=2, recompute="selective", token_chunks=3)),
+        (BESIDE_NORM, "", Layout("ulysses", "keys", "zigzag", lanes=2, recompute="full")),
+        (BESIDE, "2,57,1", Layout("ring", "keys", "zigzag", lanes=4, tensor=2, offload="activations")))),
 ]
 HYBRID = [Layout("ring", "keys", "zigzag", nodes=2, weights="zero3 within node"),
           Layout("ring", "keys", "zigzag", nodes=2, lanes=2, weights="zero3 within node"),

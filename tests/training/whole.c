@@ -67,6 +67,8 @@ static void take_scans(Whole *x)
                                      .bias = layer_has(p, l, "linear_attn.conv1d.bias"),
                                      .skip = layer_has(p, l, "linear_attn.D"),
                                      .before = !s->read,
+                                     .bare = !layer_has(p, l, "linear_attn.norm.weight"),
+                                     .beside = p->layer.scan_attends,
                                      .step_least = s->step_least,
                                      .step_most = s->step_most};
         }
@@ -96,6 +98,8 @@ int whole_open(Whole *x, BurstCtx *c, const BurstPlan *p)
     x->shape.qk_norm_all = p->layer.qk_norm_all;
     x->shape.qk_norm_rotated = p->layer.qk_norm_rotated;
     x->shape.attention_gate = p->layer.attention_gate;
+    x->shape.attention_out = p->scale[BURST_SCALE_ATTENTION_OUT];
+    x->shape.scan_out = p->scale[BURST_SCALE_SCAN_OUT];
     x->gap = 1;
     if (p->experts.experts) {
         const BurstExperts *e = &p->experts;
