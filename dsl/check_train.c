@@ -470,8 +470,6 @@ void check_infer(Checker *c)
     if (p->table_count)
         not_yet(c, p->infer.span, "a mask or rope that reads a table other than doc, first and position",
                 "a mask such as causal");
-    if (p->model.layer.scan_attends)
-        not_yet(c, p->infer.span, "a layer with attention and a scan", "one of them in each layer");
     const double reached = p->model.rope.length + (double)p->infer.tokens - 1;
     if (p->model.rope.length > 0 && reached > p->model.rope.original)
         not_yet(c, p->infer.span, "a rope that changes with the length",

@@ -19,7 +19,7 @@ static double layer_elements(const Draft *d, int layer)
     return elements;
 }
 
-/* Bytes of a layer's keys and values, or of its rows and state. */
+/* Bytes of a layer's keys and values, and of its rows and state. */
 static double kept_bytes(const Draft *d, int layer)
 {
     const Model *m = &d->program->model;
@@ -29,10 +29,13 @@ static double kept_bytes(const Draft *d, int layer)
     const bool latents = step_keeps_latents(step);
     const int64_t row = latents ? m->latent + m->shared
                                 : (int64_t)d->shape.rank.kv_heads * (m->head_dim + m->value_dim);
+    double bytes = 0;
     if (step_is_recurrent(step, layer))
-        return (double)m->scan_kernel * scan.columns * wide +
-               2.0 * (double)burst_scan_state(&scan) * (double)sizeof(float);
-    return step_keeps_keys(step, layer) ? (double)(step_cache_tokens(step, layer) * row * wide) : 0;
+        bytes += (double)m->scan_kernel * scan.columns * wide +
+                 2.0 * (double)burst_scan_state(&scan) * (double)sizeof(float);
+    if (step_keeps_keys(step, layer))
+        bytes += (double)(step_cache_tokens(step, layer) * row * wide);
+    return bytes;
 }
 
 /* Bytes of weights that a rank reads. */

@@ -44,7 +44,7 @@ bool step_keeps_keys(const Step *s, int layer)
     if (layer < 0 || layer >= m->layers)
         return false;
     const KindParts *k = &m->kind[model_kind(m, layer)];
-    return !k->scan && !k->no_mixer;
+    return !k->no_mixer && (!k->scan || m->layer.scan_attends);
 }
 
 static int add_cache(Step *s, const char *name, int of)
@@ -285,7 +285,8 @@ void step_infer(Step *s)
         keep_keys(s);
     keep_recurrent(s);
     for (int kind = 0; kind < step_kinds(s) && has_tokens_at_once(s); kind++)
-        if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE))
+        if (op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE) &&
+            !op_in_block(&s->block[BLOCK_FORWARD + kind], OP_CACHE_CONV)) /* a scan takes all tokens */
             cut_rows(s, &s->block[BLOCK_FORWARD + kind]);
     replace_loss(s);
 }
