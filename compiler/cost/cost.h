@@ -90,7 +90,8 @@ typedef struct Cost {
 /* Simulates the draft's step. enough: bandwidth sharing is skipped for a step that is longer than this
  * without it; INFINITY: never. */
 Cost cost_draft(Arena *a, const Draft *d, double enough);
-/* whether the ranks that share a prompt each compute a part of a further token's products */
+/* whether the ranks that share a prompt each compute a part of a product of a further token; of any */
+bool cost_splits_product(const Draft *d, const Block *b, const Op *o);
 bool cost_token_splits(const Draft *d);
 int cost_split_rows(const Draft *d); /* if the product's rows are a multiple of this */
 double cost_continued(

@@ -1,6 +1,6 @@
 /* cost/token.c: the time of a token that continues a prompt: each rank reads its weights and what it keeps of
  * the prompt once, and the ranks merge each layer's attention. A recurrent layer's state is written too.
- * Ranks that share the prompt may each compute a part of the rows of every product, where that is faster. On
+ * Ranks that share the prompt may each compute a part of the rows of a product, where that is faster. On
  * a device all heads attend the same latents, which may take longer than reading them. */
 #include "cost/cost.h"
 #include "burst_sizes.h"
@@ -100,41 +100,32 @@ static double token_transfers(const Draft *d)
 /* A rank's part of the rows begins at a multiple of 8. */
 int cost_split_rows(const Draft *d) { return 8 * d->choice.ranks; }
 
-/* A layer's weights that other ranks read for their parts of its products, in elements, and the seconds that
- * gathering the parts takes. */
-typedef struct SplitLayer {
-    double elements, seconds;
-} SplitLayer;
+/* A product of a further token: what it reads, and what its results take. */
+typedef struct TokenProduct {
+    int64_t rows, cols;
+    int bytes; /* of a result */
+} TokenProduct;
 
-static SplitLayer split_of_layer(const Draft *d, int layer)
+/* rows 0: none of those that are split. */
+static TokenProduct product_of(const Draft *d, const Block *b, const Op *o)
 {
-    const Step *s = d->memory.flow->step;
-    const Block *b = &s->block[BLOCK_FORWARD + model_kind(&d->program->model, layer)];
-    const int ranks = d->choice.ranks;
-    SplitLayer x = {0};
-    for (int i = 0; i < b->ops.n; i++) {
-        const Op *o = &b->ops.at[i];
-        const UnitTensor *t = o->kind == OP_LINEAR ? op_tensor(s, o, b) : NULL;
-        const double rows = t ? (double)t->rows * o->tensors : 0;
-        if (!t || (int64_t)t->rows * o->tensors % cost_split_rows(d) != 0)
-            continue;
-        x.elements += rows * (double)t->cols * (ranks - 1) / ranks;
-        /* the host adds what is 0 elsewhere, a device gathers */
-        const Ring ring = {ranks, d->shape.tensor, d->program->target->device_memory ? 1 : 2, true};
-        x.seconds +=
-            collective_of(&d->program->cluster, ring, rows * d->program->target->activation_bytes).seconds;
-    }
-    return x;
+    const bool linear = o->kind == OP_LINEAR, head = o->kind == OP_NEXT;
+    const UnitTensor *t = linear || head ? op_tensor(d->memory.flow->step, o, b) : NULL;
+    if (!t || (linear && t->heads == SPLIT_COLS))
+        return (TokenProduct){0};
+    return (TokenProduct){(int64_t)t->rows * (linear ? o->tensors : 1), t->cols,
+                          linear ? d->program->target->activation_bytes : (int)sizeof(float)};
 }
 
-static double split_seconds(const Draft *d, double rate)
+/* Seconds that a split takes more: gathering results, less the reading of what other ranks have. */
+static double split_seconds(const Draft *d, TokenProduct x, double rate)
 {
-    double seconds = 0;
-    for (int l = 0; l < d->program->model.layers; l++) {
-        const SplitLayer x = split_of_layer(d, l);
-        seconds += x.seconds - x.elements * d->program->target->activation_bytes / rate;
-    }
-    return seconds;
+    const int ranks = d->choice.ranks;
+    /* the host adds what is 0 elsewhere, a device gathers */
+    const Ring ring = {ranks, d->shape.tensor, d->program->target->device_memory ? 1 : 2, true};
+    const double others = (double)x.rows * (double)x.cols * (ranks - 1) / ranks;
+    return collective_of(&d->program->cluster, ring, (double)x.rows * x.bytes).seconds -
+           others * d->program->target->activation_bytes / rate;
 }
 
 static double slowest_memory(const Cluster *c)
@@ -148,17 +139,46 @@ static double slowest_memory(const Cluster *c)
     return rate;
 }
 
+bool cost_splits_product(const Draft *d, const Block *b, const Op *o)
+{
+    const TokenProduct x = product_of(d, b, o);
+    const int products = d->program->infer.products;
+    if (d->choice.ranks < 2 || products == PRODUCTS_WHOLE || x.rows == 0 || x.rows % cost_split_rows(d) != 0)
+        return false;
+    return products == PRODUCTS_SPLIT || split_seconds(d, x, slowest_memory(&d->program->cluster)) < 0;
+}
+
+/* Seconds that the block's splits take more; splits: how many there are. */
+static double split_block(const Draft *d, const Block *b, double rate, int *splits)
+{
+    double seconds = 0;
+    for (int i = 0; i < b->ops.n; i++)
+        if (cost_splits_product(d, b, &b->ops.at[i])) {
+            seconds += split_seconds(d, product_of(d, b, &b->ops.at[i]), rate);
+            ++*splits;
+        }
+    return seconds;
+}
+
+static double all_splits(const Draft *d, double rate, int *splits)
+{
+    const Step *s = d->memory.flow->step;
+    double seconds = split_block(d, &s->block[BLOCK_HEAD], rate, splits);
+    for (int l = 0; l < d->program->model.layers; l++)
+        seconds += split_block(d, &s->block[BLOCK_FORWARD + model_kind(&d->program->model, l)], rate, splits);
+    return seconds;
+}
+
 bool cost_token_splits(const Draft *d)
 {
-    const int products = d->program->infer.products;
-    if (d->choice.ranks < 2 || products == PRODUCTS_WHOLE)
-        return false;
-    return products == PRODUCTS_SPLIT || split_seconds(d, slowest_memory(&d->program->cluster)) < 0;
+    int splits = 0;
+    all_splits(d, slowest_memory(&d->program->cluster), &splits);
+    return splits > 0;
 }
 
 double cost_continued(const Draft *d)
 {
     const double rate = slowest_memory(&d->program->cluster);
-    return weight_bytes(d) / rate + kept_seconds(d, rate) + token_transfers(d) +
-           (cost_token_splits(d) ? split_seconds(d, rate) : 0);
+    int splits = 0;
+    return weight_bytes(d) / rate + kept_seconds(d, rate) + token_transfers(d) + all_splits(d, rate, &splits);
 }

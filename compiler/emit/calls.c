@@ -522,7 +522,7 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_LSE;
     if ((op_work_kind(o->kind) == WORK_ATTENTION || o->kind == OP_CACHE) && o->weight)
         form |= FORM_LATENTS;
-    if (o->kind == OP_LINEAR && p->emit->splits)
+    if (p->emit->splits && cost_splits_product(p->emit->draft, p->block, o))
         form |= FORM_SPLIT;
     if (op_work_kind(o->kind) == WORK_ATTENTION && op_touches(p->step, o, is_selected))
         form |= FORM_SELECTED;

@@ -356,8 +356,17 @@ int burst_op_evaluate(BurstExec *e, int64_t n, int hidden, int vocab, int64_t ti
                       double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
                       const int32_t *label, const float *weight, double *loss, void *scratch);
 
-/* The token with the greatest logit of x's row, the first of equal ones; scratch: [vocab] floats, its logits.
- * row -1: nothing. */
+/* Products of x [hidden] with rows first to first + rows - 1 of the head's [vocab][hidden], in their places
+ * of logits [vocab]. */
+int burst_op_head_logits(BurstExec *e, int hidden, int first, int rows, const BurstAct *x, const BurstAct *w,
+                         float *logits);
+
+/* Finishes these products of all rows, which become logits; *next: the token with the greatest, the first of
+ * equal ones. */
+int burst_op_head_greatest(BurstExec *e, int hidden, int vocab, int tensors, double softcap,
+                           double bias_scale, const BurstAct *w, int32_t *next, float *logits);
+
+/* Both, of x's row; scratch: [vocab] floats, its logits. row -1: nothing. */
 int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
                   double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch);
 

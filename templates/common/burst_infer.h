@@ -36,6 +36,15 @@ static inline void plan_find_kept(PlanState *s, int mask)
     f->kept = reach ? plan_row_from(own, f->prompt) - f->first : f->rows;
 }
 
+/* The tokens that this rank owns of the running sequence, which has n of its chunk's. */
+static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
+{
+    const BurstOwn own = burst_own_tokens(&burst_plan, burst_rank(c), s->n);
+    s->own = own.tokens;
+    s->each = own.each;
+    return own;
+}
+
 /* In the last layer, after a prompt's keys are kept: its last token goes on alone, on all ranks alike. */
 static inline int plan_last_token(BurstCtx *c, PlanState *s, int layer, int64_t *n, int64_t width,
                                   BurstAct *x, char *scratch)
@@ -48,6 +57,7 @@ static inline int plan_last_token(BurstCtx *c, PlanState *s, int layer, int64_t 
     f->decodes = true;
     f->last = s->me == 0 ? 0 : -1;
     s->n = *n = 1;
+    plan_owned(c, s);
     return BURST_OK;
 }
 
@@ -64,15 +74,6 @@ static inline void plan_running_pieces(PlanState *s)
 #endif
 }
 #endif
-
-/* The tokens that this rank owns of the running sequence, which has n of its chunk's. */
-static inline BurstOwn plan_owned(const BurstCtx *c, PlanState *s)
-{
-    const BurstOwn own = burst_own_tokens(&burst_plan, burst_rank(c), s->n);
-    s->own = own.tokens;
-    s->each = own.each;
-    return own;
-}
 
 #ifdef PLAN_SPLIT_PRODUCTS
 /* Gathers rows of a product, of which this rank has computed rows `first` to first + each, in the order of
@@ -92,6 +93,28 @@ static inline int plan_linear(BurstCtx *c, PlanState *s, int64_t n, int in, int 
     BURST_TRY(burst_op_linear(s->exec, 1, in, (int)each, 1, x, w + first * in, add ? add + first : NULL,
                               y + first));
     return plan_gather_rows(c, s, ranks, first, each, y);
+}
+
+/* The next token. Of a later token each rank that shares the prompt computes a part of the logits. */
+static inline int plan_next_token(BurstCtx *c, PlanState *s, int hidden, int vocab, int tensors,
+                                  double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
+                                  char *scratch)
+{
+    enum { WORDS = sizeof(float) / sizeof(BurstAct) };
+    const PlanInfer *f = &s->infer;
+    const BurstGroup ranks = burst_unit_group(c, 1);
+    const int each = vocab / PLAN_GROUP, first = (burst_rank(c) - ranks.first) / ranks.stride * each;
+    float *logits = (float *)(void *)scratch;
+    if (!f->decodes || ranks.count != PLAN_GROUP || vocab % PLAN_SPLIT_PRODUCTS != 0)
+        return burst_op_next(s->exec, f->last, hidden, vocab, tensors, softcap, bias_scale, x, w, f->found,
+                             scratch);
+    if (s->own == 0)
+        return BURST_OK; /* ranks that share layers with these have the token */
+    BURST_TRY(burst_op_head_logits(s->exec, hidden, first, each, x, w, logits));
+    BURST_TRY(plan_gather_rows(c, s, ranks, first * WORDS, each * WORDS, (BurstAct *)(void *)scratch));
+    if (f->last < 0)
+        return BURST_OK;
+    return burst_op_head_greatest(s->exec, hidden, vocab, tensors, softcap, bias_scale, w, f->found, logits);
 }
 #endif
 

@@ -132,6 +132,16 @@ static void check_next(Check *k, const Case &c)
         expect(k, "next token", next == FIRST);
     }
     compare(k, "next token, logits", down(k, scratch, VOCAB), logit, 1e-5);
+    enum { CUT = VOCAB / 3 / 8 * 8 };
+    const BurstBf16 *last = up_bf16(k, x) + (ROWS - 1) * HIDDEN, *head = up_bf16(k, both);
+    float *parts = (float *)poisoned(k, (size_t)burst_gpu_next_bytes(VOCAB));
+    MUST(k, burst_op_head_logits(k->g, HIDDEN, CUT, VOCAB - CUT, last, head, parts));
+    MUST(k, burst_op_head_logits(k->g, HIDDEN, 0, CUT, last, head, parts));
+    MUST(k, burst_op_head_greatest(k->g, HIDDEN, VOCAB, c.biased ? 2 : 1, c.softcap, BIAS_SCALE, head, found,
+                                   parts));
+    MUST(k, burst_gpu_download(k->g, found, sizeof next, &next));
+    expect(k, "next token, in parts", next == FIRST);
+    compare(k, "next token, logits in parts", down(k, parts, VOCAB), logit, 1e-5);
 }
 
 void check_loss(Check *k)

@@ -289,19 +289,31 @@ static __global__ void __launch_bounds__(NEXT_THREADS)
         *next = best.word;
 }
 
+int burst_op_head_logits(BurstGpu *g, int hidden, int first, int rows, const BurstBf16 *x, const BurstBf16 *w,
+                    float *logits)
+{
+    const BurstBf16 *own = w + (int64_t)first * hidden;
+    const Head h = {hidden, rows, own, NULL, NULL, NULL, 1, logits + first, NULL};
+    const VectorProduct one = {hidden, rows, hidden, x, own, NULL, NULL, logits + first};
+    return gpu_has_vector_product(&one) ? gpu_vector_product(g, &one) : logits_of(g, &h, 1, x);
+}
+
+int burst_op_head_greatest(BurstGpu *g, int hidden, int vocab, int tensors, double softcap, double bias_scale,
+                      const BurstBf16 *w, int32_t *next, float *logits)
+{
+    const Finish finish = {tensors > 1 ? w + (int64_t)vocab * hidden : NULL, (float)bias_scale,
+                           (float)softcap};
+    next_kernel<<<1, NEXT_THREADS, 0, g->compute>>>(finish, vocab, logits, next);
+    return gpu_launched(g, "the next token");
+}
+
 int burst_op_next(BurstGpu *g, int64_t row, int hidden, int vocab, int tensors, double softcap,
                   double bias_scale, const BurstBf16 *x, const BurstBf16 *w, int32_t *next, void *scratch)
 {
-    const BurstBf16 *bias = tensors > 1 ? w + (int64_t)vocab * hidden : NULL;
-    float *logits = (float *)scratch;
-    const Head h = {hidden, vocab, w, bias, NULL, NULL, bias_scale, logits, NULL};
-    const Finish finish = {bias, (float)bias_scale, (float)softcap};
     if (row < 0)
         return BURST_OK;
-    const VectorProduct one = {hidden, vocab, hidden, x + row * hidden, w, NULL, NULL, logits};
-    BURST_TRY(gpu_has_vector_product(&one) ? gpu_vector_product(g, &one) : logits_of(g, &h, 1, one.x));
-    next_kernel<<<1, NEXT_THREADS, 0, g->compute>>>(finish, vocab, logits, next);
-    return gpu_launched(g, "the next token");
+    BURST_TRY(burst_op_head_logits(g, hidden, 0, vocab, x + row * hidden, w, (float *)scratch));
+    return burst_op_head_greatest(g, hidden, vocab, tensors, softcap, bias_scale, w, next, (float *)scratch);
 }
 
 int burst_op_evaluate(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,

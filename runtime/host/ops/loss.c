@@ -221,13 +221,16 @@ int burst_op_evaluate(BurstExec *e, int64_t n, int hidden, int vocab, int64_t ti
     return BURST_OK;
 }
 
-int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
-                  double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch)
+int burst_op_head_logits(BurstExec *e, int hidden, int first, int rows, const BurstAct *x, const BurstAct *w,
+                         float *logits)
 {
-    float *logits = (float *)scratch;
-    if (row < 0)
-        return BURST_OK;
-    BURST_TRY(burst_op_linear(e, 1, hidden, vocab, 1, x + row * hidden, w, NULL, logits));
+    return burst_op_linear(e, 1, hidden, rows, 1, x, w + (int64_t)first * hidden, NULL, logits + first);
+}
+
+int burst_op_head_greatest(BurstExec *e, int hidden, int vocab, int tensors, double softcap,
+                           double bias_scale, const BurstAct *w, int32_t *next, float *logits)
+{
+    (void)e;
     if (tensors > 1)
         add_bias(1, vocab, (float)bias_scale, w + (int64_t)vocab * hidden, logits);
     if (softcap > 0)
@@ -236,4 +239,13 @@ int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors,
     for (int i = 1; i < vocab; i++)
         *next = logits[i] > logits[*next] ? i : *next;
     return BURST_OK;
+}
+
+int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
+                  double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch)
+{
+    if (row < 0)
+        return BURST_OK;
+    BURST_TRY(burst_op_head_logits(e, hidden, 0, vocab, x + row * hidden, w, (float *)scratch));
+    return burst_op_head_greatest(e, hidden, vocab, tensors, softcap, bias_scale, w, next, (float *)scratch);
 }
