@@ -17,8 +17,10 @@ sys.path.insert(0, str(machine.ROOT / "tests/lib"))
 LIMIT, PEER_LIMIT = 2e-2, 1.25  # of the greatest logit
 LENGTHS, TOKENS = (64, 512), 64
 PROMPTS = (1, 64, 65, 300, 512)
-NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe gpt_oss deepseek_v2 starcoder2 qwen3_5 granite4_h lfm2"
-SPLIT = "llama31 gemma2 deepseek_v2 qwen3_5 granite4_h"  # what several GPUs run
+NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe gpt_oss deepseek_v2 starcoder2 qwen3_5 granite4_h lfm2 falcon_h1"
+SPLIT = "llama31 gemma2 deepseek_v2 qwen3_5 granite4_h qwen3_moe falcon_h1"  # what several GPUs run
+# of which half of an expert, or of a scan's gates, is too narrow for CUDA, or heads are odd: not in layouts with `tensor`
+WHOLE = "gpt_oss qwen3_moe olmo_hybrid nemotron_h falcon_h1".split()
 LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "two_split", "tensor_two", "queries"),
            4: ("ring", "ring_split", "ulysses", "usp", "double", "tensor")}
 
@@ -97,7 +99,8 @@ def run(m):
             made[name] = make(m, run_infer, name)
         except Exception as reason:  # one family leaves the others
             m.failed("infer", name, reason)
-    points = [(name, layout) for name in made for layout in LAYOUTS[m.gpus] if run_infer.has_layout(name, run_infer.LAYOUTS[layout][1])]
+    points = [(name, layout) for name in made for layout in LAYOUTS[m.gpus] if run_infer.has_layout(name, run_infer.LAYOUTS[layout][1])
+              and not (name in WHOLE and "tensor" in layout)]
 
     def build(point):
         name, layout = point

@@ -1,6 +1,6 @@
 """Llama-3-8B shapes, 32 layers, bf16, random weights: seconds to the first token at 32Ki and 128Ki tokens, beside PyTorch
 (benchmarks/prefill_torch.py) in the same call, and the memory rate of further tokens. BURST_LATENCY_TOKENS: other lengths ("32Ki 128Ki").
-BURST_LATENCY_LAYERS: other than 32. BURST_LATENCY_PEER: no: without the peer.
+BURST_LATENCY_LAYERS: other than 32. BURST_LATENCY_PEER: no: without the peer. BURST_LATENCY_PRODUCTS: split, whole (auto).
 """
 import json
 import os
@@ -22,10 +22,15 @@ def whole(text):
     return int(text.replace("Ki", "")) * (1024 if text.endswith("Ki") else 1)
 
 
+def products():
+    how = os.environ.get("BURST_LATENCY_PRODUCTS", "auto")
+    return "" if how == "auto" else f" products {how};"
+
+
 def ours(m, lengths, layers):
     """{length: (seconds to the first token, seconds of each further one)} with cost's, medians after one that warms up."""
     text = (f'import "masks";\nmodel llama8b {{ {SHAPE.format(layers=layers)} }}\nattention {{ default causal; }}\n'
-            f'infer {{ lengths {", ".join(map(str, lengths))}; tokens {TOKENS}; }}\n')
+            f'infer {{ lengths {", ".join(map(str, lengths))}; tokens {TOKENS};{products()} }}\n')
     topo = machine.gpu_topology(1, m.gpus)
     program, cost = m.link(m.emit("latency", topo, text)), m.cost("latency_cost", topo, text)
     print("    " + "\n    ".join(line for line in cost.splitlines() if "token" in line), flush=True)
