@@ -193,11 +193,6 @@ void check_selections(Checker *c)
                    "selection '%s' is not supported in a program that infers; `--evaluate` of a program that "
                    "trains computes its loss",
                    p->selections[0].text);
-    if (p->selection_count && p->library && p->target && p->target->device_memory)
-        diag_error(c->diags, p->selections[0].span,
-                   "selection '%s' is not supported in a library for GPUs, whose batches keep the lists of a "
-                   "mask's tiles from call to call; use a cluster of CPUs, or train with a program",
-                   p->selections[0].text);
     for (int i = 0; p->library && i < p->selection_count; i++)
         if (p->selections[i].indexer)
             diag_error(c->diags, p->selections[i].span,

@@ -8,6 +8,10 @@
 #include "burst_library.h"
 #include "burst_gpu.h"
 
+#ifdef PLAN_SELECTIONS
+#include "burst_select_cuda.cuh"
+#endif
+
 /* defined by the program: allocates a batch's arrays */
 static int plan_alloc(BurstCtx *c, PlanState *s);
 static void plan_alloc_device(PlanState *s, char *memory);    /* and those on the device */
@@ -138,11 +142,27 @@ static inline void plan_library_begin(PlanState *s, const BurstAttention *a)
     s->launches = 0;
 }
 
+/* The lists of the mask's selection, if it has one: a call has its own, and those of backward are forward's,
+ * since they depend on nothing but queries and keys. */
+static inline int plan_choose_blocks(BurstCtx *c, PlanState *s, const BurstAttention *a)
+{
+#ifdef PLAN_SELECTIONS
+    const PlanBuffers *b = &s->buffer;
+    s->chosen = b->select_lists;
+    return plan_select(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k, b->select_lists,
+                       b->select_scratch);
+#else
+    (void)c, (void)s, (void)a;
+    return BURST_OK;
+#endif
+}
+
 static inline int plan_library_forward(BurstCtx *c, void *state, const BurstAttention *a)
 {
     PlanState *s = (PlanState *)state;
     BurstBf16 *o = (BurstBf16 *)a->to_o;
     plan_library_begin(s, a);
+    BURST_TRY(plan_choose_blocks(c, s, a));
     BURST_TRY(plan_attention(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k,
                              (const BurstBf16 *)a->v, o, a->to_lse));
     BURST_TRY(burst_library_gpu_end(s->exec));
@@ -168,6 +188,7 @@ static inline int plan_library_backward(BurstCtx *c, void *state, const BurstAtt
     }
     if (a->d_lse)
         BURST_TRY(burst_gpu_subtract(s->exec, PLAN_HEADS * s->n, a->d_lse, b->rows_delta));
+    BURST_TRY(plan_choose_blocks(c, s, a));
     BURST_TRY(plan_attention_back(c, s, a->mask, (const BurstBf16 *)a->q, (const BurstBf16 *)a->k,
                                   (const BurstBf16 *)a->v, a->lse, d_o, b->rows_delta, b->rows_dq, b->rows_dk,
                                   b->rows_dv));

@@ -57,8 +57,8 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
     const BurstChosen chosen = lists->chosen;
     *lists = burst_lists_place(own, other, turns, parts, s->buffer.lists);
     lists->chosen = chosen;
-#ifdef PLAN_LIBRARY
-    PlanKept *kept = plan_keep(s, backward, own, other, turns, parts);
+#ifdef PLAN_LIBRARY /* lists of blocks that tiles choose differ from call to call */
+    PlanKept *kept = BurstSelects<MASK>::YES ? NULL : plan_keep(s, backward, own, other, turns, parts);
     if (kept) {
         const bool made = kept->made;
         kept->made = true;

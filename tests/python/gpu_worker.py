@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 import burst
+import selections_torch as chosen
 from burst import _c
 from burst.plan import Plan
 
@@ -51,6 +52,18 @@ def error(x, y):
     return float((x.double() - y).norm() / y.norm())
 
 
+def kept(mask, q, k, doc):
+    """The pairs that a mask keeps: an expression of positions, or a selection, whose lists are chosen in float64."""
+    i = torch.arange(len(q), device=q.device)
+    pairs = lambda text, q, k: eval(text, {"q": q, "k": k})  # noqa: E731
+    if isinstance(mask, str):
+        return pairs(mask, i[:, None], i[None]) & (doc[:, None] == doc[None])
+    s = chosen.Selection(0, 0, mask["block"], getattr(chosen, mask["query"]), getattr(chosen, mask["key"]), getattr(chosen, mask["heads"]),
+                         lambda q, k, doc: pairs(mask["where"], q, k) & (doc[q] == doc[k]), lambda q, k: pairs(mask["always"], q, k), documents=True)
+    q, k = (x.transpose(0, 1) for x in (q, k))
+    return chosen.kept(s, chosen.best(s, mask["top"], q, k, doc), q.shape[0], q.shape[1], doc)
+
+
 def check(path, case):
     plan = Plan(path, None, dist.group.WORLD, None)
     batch, rank = plan.batch(case["cu_seqlens"]), dist.get_rank()
@@ -63,7 +76,7 @@ def check(path, case):
     doc = torch.searchsorted(torch.tensor(case["cu_seqlens"][1:], device=device), i, right=True)
     failed = False
     for mask, expression in case["masks"].items():
-        keep = eval(expression, {"q": i.view(-1, 1), "k": i.view(1, -1), "doc": None}) & (doc.view(-1, 1) == doc.view(1, -1))
+        keep = kept(expression, *base[:2], doc)
         ours = [batch.dispatch(x).requires_grad_() for x in base]
         own_sinks = None if sinks is None else sinks.clone().requires_grad_()
         o = burst.attention(*ours, batch, mask, sinks=own_sinks, scale=scale)
