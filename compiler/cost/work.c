@@ -8,8 +8,8 @@
  *   their own; on a device half a tile of rows more for each expert.
  * - SCAN: 4 operations a state's element and token, 8 for its gradients; of convolutions the memory. With
  *   pieces, 4 an element of the piece's map and token, each map's product, and the maps of all ranks.
- * - SELECT: keys are read once, and queries' products with what represents half of the blocks; what ranks
- * send each other, over the links of a ring of them.
+ * - SELECT: keys are read once, and queries' products with what represents half of the blocks, or its bytes;
+ * what ranks send each other, over the links of a ring of them.
  * - LOSS: three products, and the passes over a tile of logits.
  * - UPDATE: bytes of a unit's shard: parameter and both moments are read and written, the gradient is read
  *   twice and cleared. On the host all ranks of a node share its memory, and nothing is cleared.
@@ -21,6 +21,7 @@
  */
 #include "cost/cost.h"
 
+#include "burst_attend.h"
 #include "burst_muon.h"
 #include "burst_sizes.h"
 
@@ -181,8 +182,7 @@ static Collective select_collective(const Step *s)
         const double blocks = (double)((p->sequence + x->block - 1) / x->block),
                      tiles = (double)select_tiles(p, x),
                      query = (double)(x->query_rows * select_row(&p->model, x, h, false)),
-                     key = (double)(x->key_rows * select_row(&p->model, x, h, true)),
-                     queries = x->query_rows > 1 ? tiles * query : 0;
+                     key = (double)select_key_words(p, x, h), queries = x->query_rows > 1 ? tiles * query : 0;
         bytes = fmax(bytes, 4 * (blocks * key + queries + tiles * (double)select_words(&s->shape, x)));
     }
     return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
@@ -232,19 +232,47 @@ static Work scan_work(const Step *s, const Op *o)
                   .seconds = sequence_collective(s, o).seconds};
 }
 
+/* Of a device's rate of one large product: products of tiles' queries with every key, on tensor cores and
+ * without (by the kernels' instructions, not measured). */
+static const double score_products = 0.45, score_sums = 0.05;
+/* Heads that read what represents a block together; columns of a product of tensor cores. */
+enum { SCORE_HEADS = 8, SCORE_COLUMNS = 16 };
+
+/* Per token. A device reads what represents a block once for every SCORE_HEADS heads of a list (measured: at
+ * 0.6 to 0.9 of memory's rate, from its cache), but products with every key take longer than that. */
+static Work score_work(const Step *s, const Selection *x)
+{
+    const Program *p = s->program;
+    const Heads h = x->indexer ? (Heads){p->model.indexer.heads, p->model.indexer.kv_heads} : s->shape.rank;
+    const int64_t query = select_row(&p->model, x, h, false), dim = query / h.heads,
+                  group = h.heads / h.kv_heads;
+    const double scores = (double)select_tiles(p, x) * (double)p->sequence / (double)x->block /
+                          (x->noncausal ? 1 : 2) / (double)p->sequence,
+                 flops = 2.0 * scores * (double)(query * x->key_rows),
+                 reads = x->for_each > 0 ? h.heads : h.kv_heads * ceil((double)group / SCORE_HEADS);
+    Work w = {.flops = flops};
+    if (p->target->device_memory && x->key == BURST_SELECT_MAX_KEY) {
+        const bool tensor = x->query == BURST_SELECT_FIRST_QUERY && dim % SCORE_COLUMNS == 0;
+        w.products = flops * (double)p->sequence / s->choice.ranks *
+                     (1 / (tensor ? score_products : score_sums) - 1);
+    } else if (p->target->device_memory)
+        w.bytes = 4 * scores * reads * (double)(select_key_words(p, x, h) / h.kv_heads);
+    return w;
+}
+
 static Work select_work(const Step *s, const Op *o)
 {
     const Program *p = s->program;
-    double flops = 0;
+    Work most = {0};
     for (int i = 0; i < p->selection_count; i++) {
-        const Selection *x = &p->selections[i];
-        const double blocks = (double)p->sequence / (double)x->block, tiles = (double)select_tiles(p, x),
-                     scores = tiles * blocks / (x->noncausal ? 1 : 2);
-        const double query = (double)select_row(&p->model, x, s->shape.rank, false);
-        flops = fmax(flops, 2.0 * scores * query * (double)x->key_rows / (double)p->sequence);
+        const Work w = score_work(s, &p->selections[i]);
+        most.flops = fmax(most.flops, w.flops);
+        most.products = fmax(most.products, w.products);
+        most.bytes = fmax(most.bytes, w.bytes);
     }
-    return (Work){.flops = selecting_share(p) * flops,
-                  .bytes = selecting_share(p) * operand_bytes(s, o, o->read[1], false),
+    return (Work){.flops = selecting_share(p) * most.flops,
+                  .products = selecting_share(p) * most.products,
+                  .bytes = selecting_share(p) * (most.bytes + operand_bytes(s, o, o->read[1], false)),
                   .seconds = sequence_collective(s, o).seconds};
 }
 

@@ -1,5 +1,6 @@
 /* step.c: values and operations of a step: names and sizes; and a step as text (--emit=step). */
 #include "step/step.h"
+#include "burst_attend.h"
 #include "burst_sizes.h"
 
 #include <stdlib.h>
@@ -241,6 +242,12 @@ int64_t select_row(const Model *m, const Selection *s, Heads rank, bool keys)
     return (int64_t)(keys ? rank.kv_heads : rank.heads) * m->head_dim;
 }
 
+int64_t select_key_words(const Program *p, const Selection *s, Heads rank)
+{
+    const bool halves = p->target->device_memory && s->key == BURST_SELECT_MAX_KEY; /* bf16 */
+    return s->key_rows * select_row(&p->model, s, rank, true) / (halves ? 2 : 1);
+}
+
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens)
 {
     int64_t most = 0;
@@ -251,7 +258,7 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
                                     .ranks = ranks,
                                     .block = s->block,
                                     .queries = s->queries,
-                                    .key_words = s->key_rows * select_row(&p->model, s, shape->rank, true),
+                                    .key_words = select_key_words(p, s, shape->rank),
                                     .query_words = s->query_rows *
                                                    select_row(&p->model, s, shape->rank, false),
                                     .list_words = select_words(shape, s),

@@ -347,6 +347,8 @@ int64_t select_tiles(const Program *p, const Selection *s);
 int64_t select_words(const Shape *shape, const Selection *s);
 /* Elements of a token's queries or keys by which it scores; rank: the layer's heads. */
 int64_t select_row(const Model *m, const Selection *s, Heads rank, bool keys);
+/* Words of 4 bytes that represent a block. */
+int64_t select_key_words(const Program *p, const Selection *s, Heads rank);
 int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t tokens);
 /* Tokens of a rank's cache for a layer; layer -1: of a layer whose mask sees all. */
 int64_t step_cache_tokens(const Step *s, int layer);

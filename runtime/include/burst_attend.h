@@ -82,6 +82,12 @@ BURST_FN int64_t burst_select_width(int key, int64_t block, int head_dim)
     return key == BURST_SELECT_LIMITS ? 2 * (int64_t)head_dim : head_dim;
 }
 
+/* The same on a device, in words of 4 bytes: of `max K` all keys, as bf16. */
+BURST_FN int64_t burst_select_device_words(int key, int64_t block, int head_dim)
+{
+    return burst_select_width(key, block, head_dim) / (key == BURST_SELECT_MAX_KEY ? 2 : 1);
+}
+
 BURST_FN int64_t burst_select_query_width(int query, int head_dim)
 {
     return query == BURST_SELECT_PREVIOUS_MEAN ? 2 * (int64_t)head_dim : head_dim;

@@ -70,8 +70,8 @@ static inline int plan_see_chosen(BurstCtx *c, PlanState *s, const BurstChoose *
     const BurstSelection *how = &x->how;
     const int64_t tiles = (PLAN_SEQUENCE + how->queries - 1) / how->queries;
     const BurstChunk *chunk = &s->chunk[s->me];
-    const BurstSelect of = {how,           x->q_heads,      x->kv_heads, plan_scoring(how).dim, x->lists,
-                            PLAN_SEQUENCE, s->table_values, PLAN_TABLES};
+    const BurstSelect of = {how,      x->q_heads,    x->kv_heads,     plan_scoring(how).dim,
+                            x->lists, PLAN_SEQUENCE, s->table_values, PLAN_TABLES};
     int32_t *all = (int32_t *)malloc((size_t)(2 * tiles * words) * sizeof *all), *own = all + tiles * words;
     int wrong = -1;
     if (!all)
@@ -107,7 +107,7 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
                                 PLAN_GROUP,
                                 how->block,
                                 how->queries,
-                                of.kv_heads * burst_select_width(how->key, how->block, of.dim),
+                                of.kv_heads * burst_select_device_words(how->key, how->block, of.dim),
                                 of.q_heads * burst_select_query_width(how->query, of.dim),
                                 of.lists * how->top,
                                 how->top,
@@ -122,11 +122,11 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     BurstChoose x = {*how, of.q_heads, of.kv_heads, of.lists, PLAN_SEQUENCE, {}};
     burst_doing(c, "choosing blocks");
     BURST_TRY(plan_choose_tables(c, s, (int32_t *)(scratch + at.tables), &x));
-    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, of.kv_heads, of.dim), of.dim,
-                                own, compute));
-    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, 1, blocks, keys));
-    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, of.q_heads, of.dim), of.dim,
-                                   own, compute));
+    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, of.kv_heads, of.dim), of.dim, own, compute));
+    const bool whole = how->key == BURST_SELECT_MAX_KEY; /* all words of a block follow each other */
+    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, whole ? n.key_words : 1,
+                               whole ? 1 : blocks, keys));
+    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, of.q_heads, of.dim), of.dim, own, compute));
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
         BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, 1, tiles));
     else

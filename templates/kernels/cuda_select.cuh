@@ -1,40 +1,14 @@
 /* cuda_select.cuh: tiles of queries choose blocks of keys, on a device (burst_attend.h).
  *
- * What represents blocks and tiles is summed in fp32, in one order. A block of threads scores all blocks of
- * keys for one list and then finds its n best by their bits, eight at a time: no table of scores of all
- * tiles is kept, and nothing depends on the order of threads. */
+ * What represents blocks and tiles is summed in fp32, in one order. The n best of a list are found by the
+ * bits of their scores (cuda_scores.cuh), eight at a time: no table of scores of all tiles is kept, and
+ * nothing depends on the order of threads. */
 #ifndef CUDA_SELECT_CUH
 #define CUDA_SELECT_CUH
 
-#include "burst_model.h"
-#include "cuda_attention.cuh"
-
-enum { BURST_SELECT_THREADS = 256, BURST_SELECT_HEADS_AT_ONCE = 8 };
-
-/* A layer's choice, with the heads of its queries and keys. lists: of a tile. table[t]: values by position;
- * NULL: none. */
-typedef struct BurstChoose {
-    BurstSelection how;
-    int q_heads, kv_heads, lists, sequence;
-    const int32_t *table[BURST_MAX_TABLES];
-} BurstChoose;
-
-/* The tokens of a rank: whole tiles and blocks in the order of positions, the sequence's last ones cut. */
-typedef struct BurstChoosing {
-    int n;
-    const int32_t *position;
-} BurstChoosing;
+#include "cuda_scores.cuh"
 
 namespace burst {
-
-/* Whether two positions are in one document, as far as `where` tells documents apart. */
-static __device__ __forceinline__ bool select_together(const BurstChoose &s, int a, int b)
-{
-    const int32_t *const t = s.how.documents ? s.table[s.how.documents - 1] : NULL;
-    if (!t)
-        return true;
-    return s.how.by_position ? t[b] - t[a] == b - a : t[a] == t[b];
-}
 
 /* The run of positions of begin .. end - 1 that are in the document of `of`; called by all threads. */
 static __device__ __forceinline__ int2 select_run(const BurstChoose &s, int begin, int end, int of)
@@ -78,28 +52,20 @@ static __device__ __forceinline__ float2 select_limits(const __nv_bfloat16 *x, i
     return make_float2(lo, hi);
 }
 
-/* Scores as numbers that rise with them: 0 is no candidate, NaN is -inf, and both zeros are one. */
-static __device__ __forceinline__ uint32_t select_rank(float score)
-{
-    const float x = isnan(score) ? -CUDART_INF_F : score + 0.0f;
-    const uint32_t bits = __float_as_uint(x);
-    return bits >> 31 ? ~bits : bits | 0x80000000u;
-}
-
 } // namespace burst
 
 /* ---- what represents blocks and tiles ---- */
 
-/* out[blocks of the chunk][key heads][width]; a block of threads a key head's block, a thread a column. */
+/* out[blocks of the chunk][key heads][words]; a block of threads a key head's block, a thread a column. */
 static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c,
                                                 BurstRows k, int d, float *out)
 {
     const int at = (int)(blockIdx.x * s.how.block), head = (int)blockIdx.y, column = (int)threadIdx.x,
               n = min((int)s.how.block, c.n - at), begin = c.position[at], end = begin + n,
-              width = (int)burst_select_width(s.how.key, s.how.block, d);
+              words = (int)burst_select_device_words(s.how.key, s.how.block, d);
     const int2 run = burst::select_run(s, begin, end, end - 1);
     const __nv_bfloat16 *const x = k.at + head * k.head + (at + run.x - begin) * k.row + column;
-    float *const to = out + ((int64_t)blockIdx.x * s.kv_heads + head) * width + column;
+    float *const block = out + ((int64_t)blockIdx.x * s.kv_heads + head) * words, *const to = block + column;
     if (column >= d)
         return;
     if (s.how.key == BURST_SELECT_LIMITS) {
@@ -107,7 +73,7 @@ static __global__ void burst_select_keys_kernel(const __grid_constant__ BurstCho
         to[0] = limits.x, to[d] = limits.y;
     } else if (s.how.key == BURST_SELECT_MAX_KEY)
         for (int i = 0; i < (int)s.how.block; i++) /* the last one again where a block has fewer */
-            to[i * d] = __bfloat162float(x[min(i, end - run.x - 1) * k.row]);
+            ((__nv_bfloat16 *)block)[i * d + column] = x[min(i, end - run.x - 1) * k.row];
     else
         to[0] = s.how.key == BURST_SELECT_MEAN_KEY ? burst::select_mean(x, k.row, end - run.x)
                                                    : __bfloat162float(x[0]);
@@ -224,101 +190,9 @@ static __global__ void burst_select_open_kernel(const __grid_constant__ BurstCho
         bits[number] = found;
 }
 
-/* ---- scores and lists ---- */
-
-/* What a list is made of: the heads that share it, and the queries and keys that represent tiles and blocks.
- * queries [tiles][q_heads][query_width]; keys [kv_heads * key_width][blocks]; rows: a row of scores for each
- * block of threads. */
-typedef struct BurstScoring {
-    const float *queries, *keys;
-    const uint32_t *open;
-    uint32_t *rows;
-    int32_t *lists;
-    int d, blocks, words, each, n_lists;
-} BurstScoring;
+/* ---- lists ---- */
 
 namespace burst {
-
-/* The query that represents a tile for a head. */
-static __device__ __forceinline__ const float *select_query(const BurstChoose &s, const BurstScoring &x,
-                                                            int tile, int head)
-{
-    const int width = (int)burst_select_query_width(s.how.query, x.d), first = tile * (int)s.how.queries;
-    const bool before = s.how.query == BURST_SELECT_PREVIOUS_MEAN && tile > 0 &&
-                        select_together(s, first - 1, first);
-    return x.queries + ((int64_t)(tile - before) * s.q_heads + head) * width + (before ? x.d : 0);
-}
-
-/* The products of heads with one of the block's keys. */
-template <bool LIMITS, int H>
-static __device__ __forceinline__ void select_products(const float *keys, int blocks, int d, const float *q,
-                                                       float (&score)[H])
-{
-#pragma unroll 4
-    for (int c = 0; c < d; c++) {
-        const float lo = __ldg(keys + (int64_t)c * blocks),
-                    hi = LIMITS ? __ldg(keys + (int64_t)(d + c) * blocks) : 0;
-#pragma unroll
-        for (int h = 0; h < H; h++) {
-            const float of = q[c * H + h];
-            score[h] = LIMITS ? score[h] + max_or_nan(of * lo, of * hi) : fmaf(of, lo, score[h]);
-        }
-    }
-}
-
-/* The sum of the scores of `heads` that read one key head, in the order of channels, then of heads. n: keys
- * that represent the block. q: [channels][heads at once]. */
-template <bool LIMITS, int H>
-static __device__ __forceinline__ float select_score(const float *keys, int blocks, int d, int n,
-                                                     const float *q, int heads)
-{
-    float score[H] = {}, sum = 0;
-    select_products<LIMITS>(keys, blocks, d, q, score);
-    for (int i = 1; i < n; i++) {
-        float other[H] = {};
-        select_products<LIMITS>(keys + (int64_t)i * d * blocks, blocks, d, q, other);
-#pragma unroll
-        for (int h = 0; h < H; h++)
-            score[h] = max_or_nan(score[h], other[h]);
-    }
-#pragma unroll
-    for (int h = 0; h < H; h++)
-        sum += h < heads ? score[h] : 0.0f;
-    return sum;
-}
-
-/* The scores of all blocks that the tile may choose, as ranks, in the row; 0: others. H: heads at once. */
-template <int H>
-static __device__ __forceinline__ void select_scores(const BurstChoose &s, const BurstScoring &x, int tile,
-                                                     int own, int first, uint32_t *row, float *q)
-{
-    const int group = s.q_heads / s.kv_heads, width = (int)burst_select_width(s.how.key, s.how.block, x.d),
-              end = first + x.each, n = s.how.key == BURST_SELECT_MAX_KEY ? (int)s.how.block : 1;
-    for (int head = first; head < end;) {
-        const int kv = head / group, count = min(min(H, end - head), (kv + 1) * group - head);
-        const bool begins = head == first, ends = head + count == end;
-        __syncthreads();
-        for (int i = (int)threadIdx.x; i < x.d * H; i += BURST_SELECT_THREADS)
-            q[i] = i % H < count ? select_query(s, x, tile, head + i % H)[i / H] : 0.0f;
-        __syncthreads();
-        for (int b = (int)threadIdx.x; b < x.words * 32; b += BURST_SELECT_THREADS) {
-            const bool there = x.open[(int64_t)own * x.words + b / 32] >> b % 32 & 1;
-            if (b >= x.blocks)
-                continue;
-            if (!there) {
-                row[b] = 0;
-                continue;
-            }
-            const float *const keys = x.keys + (int64_t)kv * width * x.blocks + b;
-            const float score = (begins ? 0.0f : __uint_as_float(row[b])) +
-                                (s.how.key == BURST_SELECT_LIMITS
-                                     ? select_score<true, H>(keys, x.blocks, x.d, n, q, count)
-                                     : select_score<false, H>(keys, x.blocks, x.d, n, q, count));
-            row[b] = ends ? select_rank(score) : __float_as_uint(score);
-        }
-        head += count;
-    }
-}
 
 /* Adds what the threads have; called by all. */
 static __device__ __forceinline__ int select_total(int mine)
@@ -427,6 +301,23 @@ static __device__ __forceinline__ void select_write(const uint32_t *row, int blo
 
 } // namespace burst
 
+namespace burst {
+
+/* Takes the best of a row of scores. */
+static __device__ __forceinline__ void select_take(const BurstChoose &s, const uint32_t *row, int blocks,
+                                                   int32_t *list)
+{
+    uint32_t last = 1;
+    int mine = 0, equal = s.how.top;
+    for (int b = (int)threadIdx.x; b < blocks; b += BURST_SELECT_THREADS)
+        mine += row[b] != 0;
+    if (select_total(mine) > s.how.top)
+        select_last(row, blocks, s.how.top, last, equal);
+    select_write(row, blocks, s.how.top, last, equal, list);
+}
+
+} // namespace burst
+
 /* lists[own tiles][n_lists][top]; blocks of threads take lists in turn. */
 static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
     burst_select_lists_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, BurstScoring x)
@@ -437,18 +328,21 @@ static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
     for (int64_t number = blockIdx.x; number / x.n_lists * queries_of < c.n; number += gridDim.x) {
         const int own = (int)(number / x.n_lists), list = (int)(number % x.n_lists),
                   tile = c.position[own * queries_of] / queries_of;
-        uint32_t last = 1;
-        int mine = 0, equal = s.how.top;
         if (x.each == 1 || s.q_heads == s.kv_heads)
             burst::select_scores<1>(s, x, tile, own, list * x.each, row, queries);
         else
             burst::select_scores<BURST_SELECT_HEADS_AT_ONCE>(s, x, tile, own, list * x.each, row, queries);
-        for (int b = (int)threadIdx.x; b < x.blocks; b += BURST_SELECT_THREADS)
-            mine += row[b] != 0;
-        if (burst::select_total(mine) > s.how.top)
-            burst::select_last(row, x.blocks, s.how.top, last, equal);
-        burst::select_write(row, x.blocks, s.how.top, last, equal, x.lists + number * s.how.top);
+        burst::select_take(s, row, x.blocks, x.lists + number * s.how.top);
     }
+}
+
+/* The same of rows that burst_select_products_kernel has scored, a block of threads a list. */
+static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
+    burst_select_best_kernel(const __grid_constant__ BurstChoose s, BurstScoring x, burst::ScoreRows r)
+{
+    const int64_t tile = r.tile + (int)blockIdx.x / r.lists, list = r.list + (int)blockIdx.x % r.lists;
+    burst::select_take(s, x.rows + (int64_t)blockIdx.x * x.blocks, x.blocks,
+                       x.lists + (tile * x.n_lists + list) * s.how.top);
 }
 
 /* ---- launches ---- */
@@ -489,6 +383,31 @@ static BURST_MAYBE_UNUSED cudaError_t burst_choose_place(BurstChoosing c, int64_
     return cudaGetLastError();
 }
 
+/* As many lists at a time as there are rows for scores: all of some tiles, or some of a block of threads'
+ * tiles. */
+static BURST_MAYBE_UNUSED cudaError_t burst_choose_by_products(const BurstChoose &s, BurstChoosing c,
+                                                               const BurstScoring &x, int own,
+                                                               cudaStream_t stream)
+{
+    const int heads = burst_score_heads(s, x.each), at_once = burst::SCORE_ROWS / heads,
+              fewest = own < at_once ? own : at_once, most = BURST_SELECT_ROWS / fewest,
+              lists = x.n_lists < most ? x.n_lists : most,
+              whole = BURST_SELECT_ROWS / lists / at_once * at_once, step = whole ? whole : fewest;
+    const unsigned columns = burst_select_units(x.blocks, burst::SCORE_BLOCKS);
+    for (int tile = 0; tile < own; tile += step)
+        for (int list = 0; list < x.n_lists; list += lists) {
+            const burst::ScoreRows r = {tile, own - tile < step ? own - tile : step, list,
+                                        x.n_lists - list < lists ? x.n_lists - list : lists, heads};
+            burst_select_products_kernel<<<dim3(columns,
+                                                burst_select_units(r.tiles, at_once) * (unsigned)r.lists),
+                                           BURST_SELECT_THREADS, burst::score_shared(x.d), stream>>>(s, c, x,
+                                                                                                     r);
+            burst_select_best_kernel<<<(unsigned)(r.tiles * r.lists), BURST_SELECT_THREADS, 0, stream>>>(s, x,
+                                                                                                         r);
+        }
+    return cudaGetLastError();
+}
+
 /* The lists of the chunk's tiles. queries, keys: as BurstScoring has them. work: burst_select_work bytes. */
 template <class OPEN>
 static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int d, const float *queries,
@@ -508,6 +427,8 @@ static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int
     burst_select_open_kernel<OPEN>
         <<<(unsigned)(((int64_t)own * words + 3) / 4), 128, 0, stream>>>(s, c, of_blocks, of_tiles, words,
                                                                          open);
+    if (burst_scores_products(s, d))
+        return burst_choose_by_products(s, c, x, own, stream);
     const int rows_used = all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS;
     const size_t bytes = (size_t)d * BURST_SELECT_HEADS_AT_ONCE * sizeof(float);
     burst_select_lists_kernel<<<rows_used, BURST_SELECT_THREADS, bytes, stream>>>(s, c, x);

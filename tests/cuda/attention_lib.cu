@@ -92,14 +92,16 @@ int test_gather(int n, const int32_t *position, const int32_t *table, int32_t *v
 int test_represent(const BurstChoose *s, const BurstChoosing *c, const BurstRows *rows, int queries,
                    float *own, float *all, cudaStream_t stream)
 {
-    const int64_t words = queries ? s->q_heads * burst_select_query_width(s->how.query, HEAD_DIM)
-                                  : s->kv_heads * burst_select_width(s->how.key, s->how.block, HEAD_DIM),
+    const int64_t words = queries
+                              ? s->q_heads * burst_select_query_width(s->how.query, HEAD_DIM)
+                              : s->kv_heads * burst_select_device_words(s->how.key, s->how.block, HEAD_DIM),
                   blocks = burst_select_units(s->sequence, s->how.block);
+    const bool whole = queries || s->how.key == BURST_SELECT_MAX_KEY;
     const cudaError_t e = queries ? burst_choose_queries(*s, *c, *rows, HEAD_DIM, own, stream)
                                   : burst_choose_keys(*s, *c, *rows, HEAD_DIM, own, stream);
     return e ? e
-             : burst_choose_place(*c, queries ? s->how.queries : s->how.block, words, own,
-                                  queries ? words : 1, queries ? 1 : blocks, all, stream);
+             : burst_choose_place(*c, queries ? s->how.queries : s->how.block, words, own, whole ? words : 1,
+                                  whole ? 1 : blocks, all, stream);
 }
 
 int64_t test_choose_work(int64_t blocks, int64_t tiles) { return burst_select_work(blocks, tiles, tiles); }

@@ -13,7 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from attention import Chosen, FIRST, LAST, Lists, Ring, Tokens, call, rows
 from bench_attention import Ours, autograd, library, medians, tensors
-from selecting import FIRST_QUERY, MEAN_KEY, OF_HEAD, OF_KV, TILE, Chooser, Selection
+from selecting import FIRST_QUERY, MAX_KEY, MEAN_KEY, OF_HEAD, OF_KV, TILE, Chooser, Selection
 
 H, HK, D, BLOCK = 64, 8, 128, 128
 ROUNDS, LEAST = 3, 1
@@ -143,6 +143,18 @@ def main():
                     print(f"flex: {str(error).splitlines()[0][:200]}", flush=True)
                 torch.compiler.reset()
                 torch.cuda.empty_cache()
+    for heads, name in ((OF_KV, "kv_head"), (OF_HEAD, "each head")):
+        show_greatest(SELECTIONS[heads]._replace(key=MAX_KEY), name, data, doc)
+    show_greatest(SELECTIONS[OF_KV]._replace(key=MAX_KEY), "an indexer's 4 heads on 1", [x[:4 if i == 0 else 1].contiguous() for i, x in enumerate(data[:2])], doc)
+
+
+def show_greatest(s, name, data, doc):
+    """Scores with every key and lists, and the rate of the products that a causal mask needs."""
+    h, n, hk = data[0].shape[0], data[0].shape[1], data[1].shape[0]
+    chooser = Chooser(library(D, "bench_select"), s, 16, h, hk, n, doc)
+    x = medians([chooser_run(chooser, data), lambda: chooser.represent(*data[:2])], ROUNDS, LEAST)
+    products = 1e-9 * D * h * (n / TILE) * n
+    print(f"max K, {name}: choose {x[0]:.3f} ms, of that {x[1]:.3f} to represent; {products / (x[0] - x[1]):.0f} TFLOP/s", flush=True)
 
 
 def chooser_run(chooser, data):

@@ -33,6 +33,11 @@ SELECTIONS = {  # as select.burst has them
     "near": Selection(4, 4, 256, PREVIOUS_MEAN, MEAN_KEY, OF_HEAD, lambda q, k, doc: (q >= k) & (q - k < 1000) & ((q < 700) | (k >= 700)),
                       lambda q, k: own_tile(q, k) & (q % 5 != 0)),
 }
+MORE = {  # of products with every key: heads of several key heads, a head, and queries that are not bf16
+    "greatest_all": SELECTIONS["greatest"]._replace(heads=OF_ALL),
+    "greatest_each": SELECTIONS["greatest"]._replace(heads=OF_HEAD),
+    "greatest_mean": SELECTIONS["greatest"]._replace(query=PREVIOUS_MEAN),
+}
 failed = []
 
 
@@ -69,7 +74,7 @@ def check_attention(name, s, lists, q, k, v, d_o, doc, d, words, parts=None, fol
 
 
 def check(name, top, d, n, h, hk, seed=1, ranks=1, fold=1, band=None):
-    s, doc = SELECTIONS[name], some_documents(n, seed)
+    s, doc = {**SELECTIONS, **MORE}[name], some_documents(n, seed)
     q, k, v, d_o = inputs(h, hk, n, d, seed)
     parts = split_tiles(n, ranks, s)
     lists = Chooser(library(d), s, top, h, hk, n, doc, parts).run(q, k)
@@ -148,6 +153,9 @@ def main():
             continue
         for name in SELECTIONS:
             check(name, 4, d, 1900, 8, 2, seed=2)
+        for name in MORE:
+            check(name, 3, d, 1900, 12, 3, seed=3)
+        check("greatest", 3, d, 2048, 6, 1, ranks=2, fold=2)
         check("plain", 5, d, 2048, 4, 4, ranks=2, fold=2)
         check("documents", 4, d, 1999, 4, 1, ranks=2)
         check("near", 2, d, 2048, 4, 2, ranks=4, fold=4)
