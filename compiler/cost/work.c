@@ -238,8 +238,9 @@ static const double score_products = 0.45, score_sums = 0.05;
 /* Heads that read what represents a block together; columns of a product of tensor cores. */
 enum { SCORE_HEADS = 8, SCORE_COLUMNS = 16 };
 
-/* Per token. A device reads what represents a block once for every SCORE_HEADS heads of a list (measured: at
- * 0.6 to 0.9 of memory's rate, from its cache), but products with every key take longer than that. */
+/* Per token. A device reads what represents a block once for every SCORE_HEADS heads of a key head (measured
+ * for lists of a key head: at 0.6 of memory's rate, from its cache), but products with every key take longer.
+ */
 static Work score_work(const Step *s, const Selection *x)
 {
     const Program *p = s->program;
@@ -249,7 +250,7 @@ static Work score_work(const Step *s, const Selection *x)
     const double scores = (double)select_tiles(p, x) * (double)p->sequence / (double)x->block /
                           (x->noncausal ? 1 : 2) / (double)p->sequence,
                  flops = 2.0 * scores * (double)(query * x->key_rows),
-                 reads = x->for_each > 0 ? h.heads : h.kv_heads * ceil((double)group / SCORE_HEADS);
+                 reads = h.kv_heads * ceil((double)group / SCORE_HEADS);
     Work w = {.flops = flops};
     if (p->target->device_memory && x->key == BURST_SELECT_MAX_KEY) {
         const bool tensor = x->query == BURST_SELECT_FIRST_QUERY && dim % SCORE_COLUMNS == 0;

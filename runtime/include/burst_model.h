@@ -336,7 +336,7 @@ static inline int64_t burst_select_scratch(int64_t blocks, int64_t top)
 
 /* The same on a device (templates/kernels/cuda_select.cuh): sides of all blocks and tiles, a bit for each
  * tile of a rank and block, and the scores of BURST_SELECT_ROWS lists. */
-enum { BURST_SELECT_ROWS = 1024 };
+enum { BURST_SELECT_ROWS = 2048 };
 static inline int64_t burst_select_work(int64_t blocks, int64_t tiles, int64_t own_tiles)
 {
     return BURST_SIDE_BYTES * (blocks + tiles) + 4 * own_tiles * ((blocks + 31) / 32) +

@@ -111,23 +111,11 @@ template <int H> static __device__ __forceinline__ float select_sum(const float 
     return sum;
 }
 
-/* The sum of the scores of `heads` that read one key head, in the order of channels, then of heads. q:
- * [channels][heads at once]. */
-template <bool LIMITS, int H>
-static __device__ __forceinline__ float select_score(const float *keys, int blocks, int d, const float *q,
-                                                     int heads)
-{
-    float score[H] = {};
-    select_products<LIMITS>(keys, blocks, d, q, score);
-    return select_sum(score, heads);
-}
-
-/* ... each of the greatest of n keys. */
+/* Each head's greatest score of n keys. */
 template <int H>
-static __device__ __forceinline__ float select_greatest(const uint32_t *keys, int n, int d, const float *q,
-                                                        int heads)
+static __device__ __forceinline__ void select_greatest(const uint32_t *keys, int n, int d, const float *q,
+                                                       float (&score)[H])
 {
-    float score[H];
 #pragma unroll
     for (int h = 0; h < H; h++)
         score[h] = -CUDART_INF_F;
@@ -138,49 +126,84 @@ static __device__ __forceinline__ float select_greatest(const uint32_t *keys, in
         for (int h = 0; h < H; h++)
             score[h] = max_or_nan(score[h], other[h]);
     }
-    return select_sum(score, heads);
 }
 
-/* The block's score by the heads of q. */
+/* The block's scores by the heads of q [channels][H], which read one key head. */
 template <int H>
-static __device__ __forceinline__ float select_score_of(const BurstChoose &s, const BurstScoring &x,
-                                                        int block, int kv, const float *q, int heads)
+static __device__ __forceinline__ void select_score(const BurstChoose &s, const BurstScoring &x, int block,
+                                                    int kv, const float *q, float (&score)[H])
 {
-    const int64_t width = burst_select_device_words(s.how.key, s.how.block, x.d);
-    const float *const keys = x.keys + kv * width * x.blocks + block;
+    const int64_t words = burst_select_device_words(s.how.key, s.how.block, x.d);
+    const float *const keys = x.keys + kv * words * x.blocks + block;
+#pragma unroll
+    for (int h = 0; h < H; h++)
+        score[h] = 0;
     if (s.how.key == BURST_SELECT_MAX_KEY)
-        return select_greatest<H>((const uint32_t *)x.keys + ((int64_t)block * s.kv_heads + kv) * width,
-                                  (int)s.how.block, x.d, q, heads);
-    return s.how.key == BURST_SELECT_LIMITS ? select_score<true, H>(keys, x.blocks, x.d, q, heads)
-                                            : select_score<false, H>(keys, x.blocks, x.d, q, heads);
+        select_greatest((const uint32_t *)x.keys + ((int64_t)block * s.kv_heads + kv) * words,
+                        (int)s.how.block, x.d, q, score);
+    else if (s.how.key == BURST_SELECT_LIMITS)
+        select_products<true>(keys, x.blocks, x.d, q, score);
+    else
+        select_products<false>(keys, x.blocks, x.d, q, score);
 }
 
-/* The scores of all blocks that the tile may choose, as ranks, in the row; 0: others. H: heads at once. */
+/* Whether the tile may choose the block. */
+static __device__ __forceinline__ bool score_open(const BurstScoring &x, int own, int block)
+{
+    return block < x.blocks && x.open[(int64_t)own * x.words + block / 32] >> block % 32 & 1;
+}
+
+/* q [channels][H]: the tile's queries of `count` heads; called by all threads. */
+template <int H>
+static __device__ __forceinline__ void select_queries(const BurstChoose &s, const BurstScoring &x, int tile,
+                                                      int head, int count, float *q)
+{
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < x.d * H; i += BURST_SELECT_THREADS)
+        q[i] = i % H < count ? select_query(s, x, tile, head + i % H)[i / H] : 0.0f;
+    __syncthreads();
+}
+
+/* The scores of all blocks that the tile may choose, as ranks, in the row; 0: others. A score is the sum of
+ * its heads' in their order. H: heads at once. */
 template <int H>
 static __device__ __forceinline__ void select_scores(const BurstChoose &s, const BurstScoring &x, int tile,
                                                      int own, int first, uint32_t *row, float *q)
 {
     const int group = s.q_heads / s.kv_heads, end = first + x.each;
-    for (int head = first; head < end;) {
-        const int kv = head / group, count = min(min(H, end - head), (kv + 1) * group - head);
-        const bool begins = head == first, ends = head + count == end;
-        __syncthreads();
-        for (int i = (int)threadIdx.x; i < x.d * H; i += BURST_SELECT_THREADS)
-            q[i] = i % H < count ? select_query(s, x, tile, head + i % H)[i / H] : 0.0f;
-        __syncthreads();
-        for (int b = (int)threadIdx.x; b < x.words * 32; b += BURST_SELECT_THREADS) {
-            const bool there = x.open[(int64_t)own * x.words + b / 32] >> b % 32 & 1;
-            if (b >= x.blocks)
-                continue;
-            if (!there) {
+    for (int head = first, count; head < end; head += count) {
+        const int kv = head / group;
+        count = min(min(H, end - head), (kv + 1) * group - head);
+        select_queries<H>(s, x, tile, head, count, q);
+        for (int b = (int)threadIdx.x; b < x.blocks; b += BURST_SELECT_THREADS) {
+            float score[H], sum = head == first ? 0.0f : __uint_as_float(row[b]);
+            if (!score_open(x, own, b)) {
                 row[b] = 0;
                 continue;
             }
-            const float score = (begins ? 0.0f : __uint_as_float(row[b])) +
-                                select_score_of<H>(s, x, b, kv, q, count);
-            row[b] = ends ? select_rank(score) : __float_as_uint(score);
+            select_score<H>(s, x, b, kv, q, score);
+            sum += select_sum(score, count);
+            row[b] = head + count == end ? select_rank(sum) : __float_as_uint(sum);
         }
-        head += count;
+    }
+}
+
+/* The same of `count` heads of one key head that have a list each, in as many rows. */
+template <int H>
+static __device__ __forceinline__ void select_scores_apart(const BurstChoose &s, const BurstScoring &x,
+                                                           int tile, int own, int first, int count,
+                                                           uint32_t *rows, float *q)
+{
+    select_queries<H>(s, x, tile, first, count, q);
+    for (int b = (int)threadIdx.x; b < x.blocks; b += BURST_SELECT_THREADS) {
+        float score[H];
+        const bool there = score_open(x, own, b);
+        if (there)
+            select_score<H>(s, x, b, first / (s.q_heads / s.kv_heads), q, score);
+#pragma unroll
+        for (int h = 0; h < H; h++)
+            if (h < count)
+                rows[(int64_t)h * x.blocks + b] = there ? select_rank(score[h]) : 0;
     }
 }
 
@@ -294,12 +317,6 @@ static __device__ __forceinline__ void score_maxima(const BurstChoose &s, const 
         maxima[(row + e / 16 * 16 + lane / 4 + e % 4 / 2 * 8) * (SCORE_BLOCKS + 1) + column + e / 4 % 4 * 8 +
                lane % 4 * 2 + e % 2] = best[e / 16][e / 4 % 4][e % 4];
     __syncthreads();
-}
-
-/* Whether the tile may choose the block. */
-static __device__ __forceinline__ bool score_open(const BurstScoring &x, int own, int block)
-{
-    return block < x.blocks && x.open[(int64_t)own * x.words + block / 32] >> block % 32 & 1;
 }
 
 } // namespace burst

@@ -336,6 +336,26 @@ static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
     }
 }
 
+/* The same where each of a key head's query heads has a list: as many lists at a time. */
+static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
+    burst_select_apart_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, BurstScoring x)
+{
+    enum { H = BURST_SELECT_HEADS_AT_ONCE };
+    extern __shared__ float queries[];
+    uint32_t *const rows = x.rows + (int64_t)blockIdx.x * H * x.blocks;
+    const int queries_of = (int)s.how.queries, group = s.q_heads / s.kv_heads,
+              of_key_head = (group + H - 1) / H, units = s.kv_heads * of_key_head;
+    for (int64_t number = blockIdx.x; number / units * queries_of < c.n; number += gridDim.x) {
+        const int own = (int)(number / units), unit = (int)(number % units),
+                  tile = c.position[own * queries_of] / queries_of, before = unit % of_key_head * H,
+                  first = unit / of_key_head * group + before, count = min((int)H, group - before);
+        burst::select_scores_apart<H>(s, x, tile, own, first, count, rows, queries);
+        for (int h = 0; h < count; h++)
+            burst::select_take(s, rows + (int64_t)h * x.blocks, x.blocks,
+                               x.lists + ((int64_t)own * x.n_lists + first + h) * s.how.top);
+    }
+}
+
 /* The same of rows that burst_select_products_kernel has scored, a block of threads a list. */
 static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
     burst_select_best_kernel(const __grid_constant__ BurstChoose s, BurstScoring x, burst::ScoreRows r)
@@ -429,9 +449,13 @@ static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int
                                                                          open);
     if (burst_scores_products(s, d))
         return burst_choose_by_products(s, c, x, own, stream);
-    const int rows_used = all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS;
     const size_t bytes = (size_t)d * BURST_SELECT_HEADS_AT_ONCE * sizeof(float);
-    burst_select_lists_kernel<<<rows_used, BURST_SELECT_THREADS, bytes, stream>>>(s, c, x);
+    const int rows_used = all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS;
+    if (x.each == 1 && s.q_heads > s.kv_heads)
+        burst_select_apart_kernel<<<BURST_SELECT_ROWS / BURST_SELECT_HEADS_AT_ONCE, BURST_SELECT_THREADS,
+                                    bytes, stream>>>(s, c, x);
+    else
+        burst_select_lists_kernel<<<rows_used, BURST_SELECT_THREADS, bytes, stream>>>(s, c, x);
     return cudaGetLastError();
 }
 
