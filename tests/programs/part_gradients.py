@@ -84,7 +84,7 @@ POINTS = [
     Point(part="moe { experts 16; top 2; ffn swiglu 72; groups 4; top_groups 1; group_score max; }", more="offload optimizer; update host;"),
     Point(part="moe { experts 8; top 2; ffn swiglu 96; normalize yes; }", more="experts in 2 groups;"),
     Point(part="moe { experts 8; top 3; ffn swiglu 96; normalize yes; router_bias yes; bias yes; shared 48; }", more="recompute selective; ffn chunks 3; experts in 4 groups;"),
-    Point(part="moe { experts 16; top 4; ffn swiglu 136; score sigmoid; normalize yes; correction yes; }", more="recompute full; token chunks 3, attention; offload optimizer; update device; experts in 8 groups;"),
+    Point(part="moe { experts 16; top 4; ffn swiglu 136; score sigmoid; normalize yes; correction yes; }", more="recompute full; token chunks 3, attention; offload optimizer; update host; experts in 8 groups;"),
     Point(masks=(*MASKS, *MASKS), part="moe layers 1, 3: { experts 6; top 2; ffn swiglu 72; } ffn swiglu 96;", more="recompute full(3); offload activations; experts in 3 groups;"),
 ]
 # Recurrent layers: Qwen3.5 and Qwen3-Next, whose attention has a gate, and Mamba-2 as in Granite 4; key_dims of all kernels.
@@ -191,6 +191,13 @@ def objects(m):
     return [m.object(source, f"-I{reference}", f"-I{m.work}") for source in sources]
 
 
+def recorder(m, source):
+    """What links choices.cu into the program."""
+    made = m.work / f"choices_{source.stem}.o"
+    m.run([*m.nvcc_command(), "-c", machine.ROOT / "tests/programs/choices.cu", "-o", made], made.stem, 60)
+    return [made, *(word for one in CHOOSE for word in ("-Xlinker", f"--wrap={one}"))]
+
+
 def link(m, p, mains):
     source = m.emit(f"gradients_{p.name()}", machine.gpu_topology(1, p.ranks()), model_text(p))
     if selects(p):
@@ -199,9 +206,7 @@ def link(m, p, mains):
         return m.link(source, [*mains, m.object(machine.ROOT / "tests/programs/lists.c")], ["-include", see])
     if "moe" not in p.part:
         return m.link(source, mains)
-    recorder = m.work / f"choices_{source.stem}.o"
-    m.run([*m.nvcc_command(), "-c", machine.ROOT / "tests/programs/choices.cu", "-o", recorder], recorder.stem, 60)
-    return m.link(source, [*mains, recorder], [word for one in CHOOSE for word in ("-Xlinker", f"--wrap={one}")])
+    return m.link(source, mains, recorder(m, source))
 
 
 def measure(m, program, point, name, env):
