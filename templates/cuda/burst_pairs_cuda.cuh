@@ -141,7 +141,7 @@ static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, con
     (void)s, (void)pairs;
 #ifdef PLAN_SELECTIONS
     if (BurstSelects<MASK>::YES) {
-        PAIR some[BURST_MOST_CHUNKS];
+        PAIR some[BURST_MOST_CHUNKS] = {};
         cudaError_t e = cudaSuccess;
         const int begin = pair->q_head0, end = begin + pair->q_heads,
                   tile = (int)plan_masks[s->mask]->selection->queries,
