@@ -2,6 +2,7 @@
 
 A Layer is one layer of experts: its matrices in bf16, what a step keeps of it, and gradients of the matrices in fp32.
 """
+import copy
 import ctypes as C
 import os
 import pathlib
@@ -17,7 +18,8 @@ class Experts(C.Structure):
     _fields_ = [("experts", C.c_int), ("top", C.c_int), ("width", C.c_int), ("activation", C.c_int), ("score", C.c_int),
                 ("normalize", C.c_int), ("eps", C.c_double), ("scale", C.c_double), ("shared", C.c_int), ("shared_gate", C.c_int),
                 ("correction", C.c_int), ("groups", C.c_int), ("top_groups", C.c_int), ("group_score", C.c_int), ("router_bias", C.c_int),
-                ("bias", C.c_int), ("least", C.c_double), ("alpha", C.c_double), ("offset", C.c_double), ("limit", C.c_double), ("rate", C.c_double), ("balance", C.c_double), ("everywhere", C.c_int)]
+                ("bias", C.c_int), ("least", C.c_double), ("alpha", C.c_double), ("offset", C.c_double), ("limit", C.c_double), ("rate", C.c_double), ("balance", C.c_double), ("everywhere", C.c_int),
+                ("first", C.c_int), ("rows", C.c_int)]
 
 
 _library = {}
@@ -30,8 +32,8 @@ def library():
     if path not in _library:
         _library[path] = C.CDLL(path)
         _library[path].test_scratch_bytes.restype = C.c_int64
-        if _library[path].test_open():
-            raise RuntimeError(f"{path} does not open")
+        if _library[path].test_open(C.sizeof(Experts)):
+            raise RuntimeError(f"{path} does not open, or has another BurstExperts")
     return _library[path]
 
 
@@ -69,6 +71,20 @@ class Layer:
         self.d_router = torch.zeros(experts, hidden, device="cuda")
         self.d_up, self.d_down = torch.zeros(experts, columns, hidden, device="cuda"), torch.zeros(experts, hidden, width, device="cuda")
         self.scratch = torch.empty(library().test_scratch_bytes(experts), dtype=torch.uint8, device="cuda")
+
+    def part(self, first, count):
+        """Those experts alone, as an operation of a group has them: rows and gradients of its own, the layer's choices and gradients of weights."""
+        part = copy.copy(self)
+        part.m = Experts.from_buffer_copy(self.m)
+        part.m.experts, part.m.first, part.m.rows = count, first, min(self.top, count)
+        part.experts, rows = count, self.n * part.m.rows
+        part.up, part.down = self.up[first:first + count], self.down[first:first + count]
+        part.slot, part.row = (empty(size, dtype=torch.int32) for size in (len(self.choice), rows))
+        part.first = empty(count + 1, dtype=torch.int32)
+        part.gate_up, part.act, part.out, part.y = empty(rows, self.up.shape[1]), empty(rows, self.down.shape[2]), empty(rows, self.hidden), empty(self.n, self.hidden)
+        part.d_act, part.d_rows = empty(rows, self.down.shape[2]), part.out
+        part.d_up, part.d_down = (torch.zeros(x.shape, device="cuda") for x in (part.up, part.down))
+        return part
 
     def choose(self):
         call("logits", self.n, self.hidden, self.experts, self.x, self.router, self.logits)

@@ -58,10 +58,11 @@ static BurstGpu gpu;
 
 extern "C" {
 
-int test_open(void)
+/* experts_bytes: of BurstExperts, as the caller has it. */
+int test_open(int experts_bytes)
 {
     memset(&gpu, 0, sizeof gpu);
-    if (cublasLtCreate(&gpu.lt) != CUBLAS_STATUS_SUCCESS)
+    if (experts_bytes != (int)sizeof(BurstExperts) || cublasLtCreate(&gpu.lt) != CUBLAS_STATUS_SUCCESS)
         return 1;
     return cudaMalloc((void **)&gpu.workspace, WORKSPACE_BYTES) != cudaSuccess;
 }

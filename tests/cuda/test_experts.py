@@ -247,6 +247,38 @@ def check_loads(case, l, make):
     report(case, "not finite", float(not choices[2].isnan().any() or choices[:2].isnan().any()), 0)
 
 
+def check_groups(size, groups):
+    """Experts group by group, each with rows of its own, beside all at once: the same sums, and the same gradients."""
+    whole = experts.Layer(*size, seed=7)
+    whole.choose()
+    whole.arrange()
+    whole.products()
+    whole.combine()
+    whole.products_back()
+    y, dx = (torch.zeros(whole.n, whole.hidden, dtype=torch.float64, device="cuda") for _ in range(2))
+    dx.index_add_(0, whole.row.long() // whole.top, whole.d_rows.double())
+    d_route = whole.d_route.clone()
+    whole.d_route.fill_(float("nan"))
+    each = whole.experts // groups
+    for g in range(groups):
+        part = whole.part(g * each, each)
+        part.arrange()
+        kept = int(part.first[-1])
+        mine = (whole.choice >= g * each) & (whole.choice < (g + 1) * each)
+        report(size, f"group {g} of {groups} rows", abs(kept - int(mine.sum())) + int((part.slot[~mine] != -1).sum()) + int((part.row[kept:] >= 0).sum()), 0)
+        part.products()
+        part.combine()
+        y += part.y.double()
+        part.products_back()
+        dx.index_add_(0, part.row[:kept].long() // whole.top, -part.d_rows[:kept].double())
+        for name in ("d_up", "d_down"):
+            right = getattr(whole, name)[g * each:(g + 1) * each].double()
+            report(size, f"group {g} of {groups} {name}", apart(getattr(part, name), right) if right.any() else float(getattr(part, name).abs().max()), FP32)
+    report(size, f"{groups} groups sum", apart(y, whole.y.double()), 2 * BF16)
+    report(size, f"{groups} groups dX", float(dx.norm() / whole.d_rows.double().norm()), BF16)
+    report(size, f"{groups} groups route", apart(whole.d_route, d_route.double()), FP32)
+
+
 def check_twice(size):
     """All bits of both directions."""
     kept = []
@@ -299,6 +331,9 @@ def main():
                 l.m.groups, l.m.top_groups, l.m.group_score = groups, top_groups, of_group
                 check_corrected(f"{size} groups {groups} top {top_groups} by {of_group}", l, make)
                 cases += 1
+    for size, groups in (((509, 256, 96, 16, 4), 4), ((1000, 200, 136, 60, 4), 12), ((130, 64, 64, 4, 4), 2), ((7, 72, 40, 6, 2), 3), ((129, 512, 768, 128, 8), 8)):
+        check_groups(size, groups)
+        cases += 1
     check_twice(SIZES[-2 if SMALL else -4])
     check_nan(SIZES[3])
     torch.cuda.synchronize()

@@ -1,7 +1,8 @@
 /* choices.cu: records which experts an emitted program chooses. Linked with --wrap of burst_op_choose and of
- * burst_op_choose_corrected, whose calls come here. */
+ * burst_op_choose_corrected, whose calls come here. BURST_CHOICES: a file to which they are appended. */
 #include "burst_step_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define CHOOSE _Z15burst_op_chooseP8BurstGpulPK12BurstExpertsPKfPiPf
@@ -23,15 +24,25 @@ extern "C" const int32_t *recorded_choices(int64_t *count)
     return record;
 }
 
+static int append(const char *path, int64_t count, const int32_t *choice)
+{
+    FILE *file = fopen(path, "ab");
+    if (!file)
+        return BURST_E_IO;
+    const bool all = fwrite(choice, sizeof *choice, (size_t)count, file) == (size_t)count;
+    return fclose(file) == 0 && all ? BURST_OK : BURST_E_IO;
+}
+
 static int add(int64_t count, const int32_t *choice)
 {
+    const char *path = getenv("BURST_CHOICES");
     record = (int32_t *)realloc(record, sizeof *record * (size_t)(recorded + count + 1));
     if (!record || cudaDeviceSynchronize() != cudaSuccess ||
         cudaMemcpy(record + recorded, choice, sizeof *record * (size_t)count, cudaMemcpyDeviceToHost) !=
             cudaSuccess)
         return BURST_E_DEVICE;
     recorded += count;
-    return BURST_OK;
+    return path ? append(path, count, record + recorded - count) : BURST_OK;
 }
 
 extern "C" int NAMED(__wrap_, CHOOSE)(BurstGpu *g, int64_t n, const BurstExperts *m, const float *logits,

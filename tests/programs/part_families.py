@@ -2,20 +2,25 @@
 
 The cases are those of tests/training/run_families.py, larger (hidden 256, 4 heads of 64, 512 tokens), with weights rounded to bf16.
 `burstc import` writes the model, the program starts from the folder, and its gradients are the first moments after one step. The truth
-is transformers in float64 on the CPU; beside it transformers in bf16 on the GPU. On several GPUs the layouts that some families alone
+is transformers in float64 on the CPU; beside it transformers in bf16 on the GPU. Where tokens choose experts, programs record their choices
+(choices.cu), both are given them, and nearly all must be those that transformers makes in float64. On several GPUs the layouts that some families alone
 have: norms and latents of tensor ranks, latents that travel. BURST_FAMILIES: names of cases.
 """
+import array
+import contextlib
 import os
 import pathlib
 import re
 import sys
 
 import machine
+import part_gradients
 
 sys.path.insert(0, str(machine.ROOT / "tests/training"))
 sys.path.insert(0, str(machine.ROOT / "tests/lib"))
 
 LOSS_LIMIT, GRADIENT_LIMIT, PEER_LIMIT = 1e-3, 2e-2, 1.25
+ALIKE = 0.99 # of the choices of experts
 HIDDEN, FFN, HEAD_DIM, SEQUENCE = 256, 512, 64, 512
 LATENT = dict(kv_lora_rank=64, qk_nope_head_dim=64, qk_rope_head_dim=32, v_head_dim=64)
 DELTA = dict(linear_key_head_dim=64, linear_value_head_dim=64)
@@ -33,6 +38,7 @@ def larger(families, weights):
     families.CASES = {name: (kind, {**more, **({"head_dim": HEAD_DIM} if "head_dim" in more else {}),
                                     **({"sliding_window": 128} if more.get("sliding_window") else {}),
                                     **(DELTA if "linear_key_head_dim" in more else {}), **(MAMBA | MAMBA_FFN.get(kind, {}) if "mamba_d_state" in more else {}),
+                                    **({"dense_intermediate_size": FFN, "shared_intermediate_size": FFN, "index_head_dim": HEAD_DIM} if "index_head_dim" in more else {}),
                                     **({"swiglu_limit": 7.0} if "swiglu_limit" in more else {}),  # the only one of transformers before 5.24
                                     **(dict(mamba_head_dim=64, ssm_state_size=64) if "ssm_state_size" in more else {}),
                                     **({**LATENT, "q_lora_rank": more["q_lora_rank"] and 96} if "kv_lora_rank" in more else {})})
@@ -58,29 +64,86 @@ class Programs:
         return self.m.run([self.m.bundle / "bin/burstc", "import", folder], f"import_{folder.parent.name}", 60)[1]
 
     def run(self, program, *options):
-        metrics = program.with_suffix(".jsonl")
-        metrics.unlink(missing_ok=True)
-        self.m.run([program, "--quiet", "--data", self.data, "--metrics", metrics, *options], f"run_{program.name}", 120)
+        metrics, choices = program.with_suffix(".jsonl"), choices_of(program)
+        for made in (metrics, choices):
+            made.unlink(missing_ok=True)
+        self.m.run([program, "--quiet", "--data", self.data, "--metrics", metrics, *options], f"run_{program.name}", 120, {"BURST_CHOICES": str(choices)})
         return [float(x) for x in re.findall(r'"loss": ([0-9.e+-]+)', metrics.read_text())]
 
 
-def peer_errors(families, case, folder):
-    """Transformers in bf16 on the GPU: of the loss, and of each gradient."""
-    import run_weights
+def choices_of(program):
+    """The file of a program's choices: int32 [layers with experts][tokens][top]."""
+    return program.with_suffix(".choices")
+
+
+class Given:
+    """Choices of experts in place of those that transformers makes, and the share of them that are the same."""
+
+    def __init__(self, path, config):
+        self.read, self.at, self.same, self.all = array.array("i"), 0, 0, 0
+        if path.exists():
+            self.read.frombytes(path.read_bytes())
+        names = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
+        self.experts = next((getattr(config, name) for name in names if getattr(config, name, None)), 0)
+
+    def share(self):
+        return self.same / self.all if self.all else 1
+
+    @contextlib.contextmanager
+    def used(self):
+        """topk over all experts returns them, a layer a call."""
+        import torch
+        self.at = self.same = self.all = 0
+        kept, of_tensor = torch.topk, torch.Tensor.topk
+
+        def given(x, k, *others, **named):
+            own = kept(x, k, *others, **named)
+            if not self.read or x.dim() != 2 or x.shape[-1] != self.experts:
+                return own
+            count = x.shape[0] * k
+            chosen = torch.tensor(self.read[self.at:self.at + count], device=x.device).view(-1, k).long()
+            self.at += count
+            self.all += count
+            self.same += (chosen[:, :, None] == own[1][:, None, :]).sum().item()
+            return torch.return_types.topk((x.gather(-1, chosen), chosen))
+        torch.topk = torch.Tensor.topk = given
+        try:
+            yield
+        finally:
+            torch.topk, torch.Tensor.topk = kept, of_tensor
+        if self.at != len(self.read):
+            raise machine.Failed(f"{len(self.read)} choices were recorded, transformers makes {self.at}")
+
+
+def gradients(families, case, folder, choices, dtype, device):
+    """Loss, gradients and choices of transformers with the folder's weights, of the program's choices."""
     import torch
     import transformers
     kind, more = families.CASES[case.name]
     eager = {"attn_implementation": "eager"} if more.get("attn_logit_softcapping") else {}  # others leave it out
-    model = getattr(transformers, kind + "ForCausalLM").from_pretrained(folder / "start", dtype=torch.bfloat16, **eager).cuda().train()
-    token = torch.tensor(list((folder / "text.bin").read_bytes()[:SEQUENCE + 1])).cuda()
-    logits = model(input_ids=token[None, :-1]).logits[0].float()
-    loss = torch.nn.functional.cross_entropy(logits, token[1:])
+    model = getattr(transformers, families.random_exports.model_class(kind)).from_pretrained(folder / "start", dtype=dtype, **eager).to(device).train()
+    model.config._experts_implementation = "eager"  # others refuse float64
+    token = torch.tensor(list((folder / "text.bin").read_bytes()[:case.sequence + 1]))
+    given = Given(choices, model.config)
+    with given.used():
+        if dtype is torch.float64:
+            loss = case.reference().loss(model, folder / "text.bin", case.sequence)
+        else:
+            logits = model(input_ids=token[None, :-1].to(device)).logits[0].float()
+            loss = torch.nn.functional.cross_entropy(logits, token[1:].to(device))
     loss.backward()
-    parts = families.joined({part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters()
+    parts = families.joined({part: g.float().cpu().flatten().tolist() for name, w in model.named_parameters() if w.grad is not None
                              for part, g in families.split(kind, name, w.grad, case.shape, model.config)})
-    # corrections of routers are buffers, without a gradient
-    named = {t: g for t, g in case.gradients.items() if not t.endswith(".router.correction")}
-    return abs(loss.item() / case.loss - 1), {t: run_weights.distance(parts[t], g) for t, g in named.items()}
+    return loss.item(), {t: parts.get(t, g) for t, g in case.gradients.items()}, given
+
+
+def peer_errors(families, case, folder, choices, loss, right):
+    """Transformers in bf16 on the GPU: of the loss, and of each gradient."""
+    import run_weights
+    import torch
+    is_, parts, _ = gradients(families, case, folder, choices, torch.bfloat16, "cuda")
+    # corrections of routers are buffers, and weights that choose blocks are frozen: no gradient
+    return abs(is_ / loss - 1), {t: run_weights.distance(parts[t], g) for t, g in right.items() if any(g)}
 
 
 def layouts_of(families, name, gpus):
@@ -101,22 +164,29 @@ def make(m, families, name):
 
 def build(m, families, case, layout):
     text = case.model_text(families.LAYOUTS[layout][1])
-    return m.link(m.emit(f"family_{case.name}_{layout}", machine.gpu_topology(1, m.gpus), text))
+    source = m.emit(f"family_{case.name}_{layout}", machine.gpu_topology(1, m.gpus), text)
+    return m.link(source, flags=part_gradients.recorder(m, source) if "moe " in text else ())
 
 
 def check(m, families, weights, case, folder, layout, program):
+    import torch
     out = folder / f"checkpoints_{layout}"
     loss = case.run(program, "--weights", folder / "start", "--steps", 1, "--checkpoint", out)
     sizes = {name: len(g) for name, g in case.gradients.items()}
     kept = weights.read_checkpoint(pathlib.Path(out) / "step-00000001.burst", case.shape, sizes, case.units)
-    distances = {t: weights.distance([x / (1 - weights.BETA1) for x in weights.floats(kept[t][1])], g) for t, g in case.gradients.items()}
+    choices = choices_of(program)
+    right_loss, right, alike = case.loss, case.gradients, 1
+    if choices.exists():
+        right_loss, right, given = gradients(families, case, folder, choices, torch.float64, "cpu")
+        alike = given.share()
+    distances = {t: weights.distance([x / (1 - weights.BETA1) for x in weights.floats(kept[t][1])], g) for t, g in right.items()}
     worst = max(distances, key=distances.get)
-    peer_loss, peers = peer_errors(families, case, folder)
-    apart = abs(loss / case.loss - 1)
+    peer_loss, peers = peer_errors(families, case, folder, choices, right_loss, right)
+    apart = abs(loss / right_loss - 1)
     bound = max(GRADIENT_LIMIT, PEER_LIMIT * max(peers.values()))
-    m.add("families", f"{case.name}, {layout}", f"loss {loss:.6f}, transformers float64 {case.loss:.6f}: {apart:.1e} (its bf16 {peer_loss:.1e}); worst gradient "
-          f"{distances[worst]:.2e} ({worst}; its bf16 {max(peers.values()):.2e})", f"<= {LOSS_LIMIT}, {bound:.2e}",
-          apart <= LOSS_LIMIT and distances[worst] <= bound)
+    m.add("families", f"{case.name}, {layout}", f"loss {loss:.6f}, transformers float64 {right_loss:.6f}: {apart:.1e} (its bf16 {peer_loss:.1e}); worst gradient "
+          f"{distances[worst]:.2e} ({worst}; its bf16 {max(peers.values()):.2e}){f'; {alike:.4f} of the choices' if choices.exists() else ''}",
+          f"<= {LOSS_LIMIT}, {bound:.2e}", apart <= LOSS_LIMIT and distances[worst] <= bound and alike >= ALIKE)
 
 
 def run(m):
