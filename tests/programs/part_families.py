@@ -38,7 +38,8 @@ def larger(families, weights):
     families.CASES = {name: (kind, {**more, **({"head_dim": HEAD_DIM} if "head_dim" in more else {}),
                                     **({"sliding_window": 128} if more.get("sliding_window") else {}),
                                     **(DELTA if "linear_key_head_dim" in more else {}), **(MAMBA | MAMBA_FFN.get(kind, {}) if "mamba_d_state" in more else {}),
-                                    **({"dense_intermediate_size": FFN, "shared_intermediate_size": FFN, "index_head_dim": HEAD_DIM} if "index_head_dim" in more else {}),
+                                    # all blocks, which `gradients` lets programs choose
+                                    **({"dense_intermediate_size": FFN, "shared_intermediate_size": FFN, "index_head_dim": HEAD_DIM, "index_topk_blocks": 8} if "index_head_dim" in more else {}),
                                     **({"swiglu_limit": 7.0} if "swiglu_limit" in more else {}),  # the only one of transformers before 5.24
                                     **(dict(mamba_head_dim=64, ssm_state_size=64) if "ssm_state_size" in more else {}),
                                     **({**LATENT, "q_lora_rank": more["q_lora_rank"] and 96} if "kv_lora_rank" in more else {})})

@@ -37,7 +37,7 @@ static const double rounding = 1.5;
 static const double agreement = 0.99;
 /* the same of blocks that selections choose: their scores are products of rounded queries and keys */
 static const double alike_blocks = 0.9;
-/* Where a program's choices were recorded: [turns][layers][tokens][top], of one rank. */
+/* Where a program's choices were recorded: [turns][layers with experts][tokens][top], of one rank. */
 __attribute__((weak)) const int32_t *recorded_choices(int64_t *count);
 /* Where lists of selections were recorded: [turns][layers with a selection][tiles][lists][top]. */
 __attribute__((weak)) const int32_t *recorded_lists(int64_t *count);
@@ -130,24 +130,27 @@ static int32_t *positions_of(const BurstPlan *p, const int32_t *doc)
     return position;
 }
 
-/* Of a sequence, in the order of its tokens; NULL: none were recorded. The caller frees. */
-static int32_t *choices_of(const BurstPlan *p, int turn)
+/* Of a sequence, [layers][tokens in their order][top]; NULL: none were recorded. The caller frees. */
+static int32_t *choices_of(const Whole *x, int turn)
 {
-    const int64_t each = p->layers * p->sequence * p->experts.top;
-    int64_t count = 0;
+    const BurstPlan *p = x->p;
+    const int64_t of_layer = p->sequence * p->experts.top;
+    int64_t count = 0, each = 0;
+    for (int l = 0; x->dense && l < p->layers; l++)
+        each += x->dense[l] ? 0 : of_layer;
     const int32_t *all = recorded_choices && p->experts.experts ? recorded_choices(&count) : NULL;
     if (!all || p->world != 1)
         return NULL;
-    int32_t *choice = calloc((size_t)each + 1, sizeof *choice);
-    if (count != TURNS * each)
+    int32_t *choice = calloc((size_t)(p->layers * of_layer), sizeof *choice);
+    if (!choice || count != TURNS * each)
         fprintf(stderr, "%lld choices were recorded, and %lld made\n", (long long)count,
                 (long long)(TURNS * each)),
             exit(1);
-    for (int64_t i = 0; i < p->layers * p->sequence; i++) {
-        const int64_t layer = i / p->sequence, to = layer * p->sequence + p->position(0, i % p->sequence);
-        memcpy(choice + to * p->experts.top, all + turn * each + i * p->experts.top,
-               sizeof *choice * (size_t)p->experts.top);
-    }
+    const int32_t *from = all + turn * each;
+    for (int l = 0; l < p->layers; l++)
+        for (int64_t i = 0; !x->dense[l] && i < p->sequence; i++, from += p->experts.top)
+            memcpy(choice + l * of_layer + p->position(0, i) * p->experts.top, from,
+                   sizeof *choice * (size_t)p->experts.top);
     return choice;
 }
 
@@ -194,7 +197,7 @@ static void oracle(const Whole *x, const Options *o, const double *w, double sca
                 s.label[t] = 0, s.weight[t] = 1;
                 break;
             }
-        int32_t *choice = choices_of(x->p, i);
+        int32_t *choice = choices_of(x, i);
         Batch64 b = {x->p->sequence, s.token, s.label, s.weight, mask, choice};
         Shape64 shape = x->shape;
         int32_t *position = positions_of(x->p, s.doc);
@@ -326,7 +329,10 @@ static int judge(const Whole *x, const Options *o, const Result *r)
             return burst_fail(x->c, BURST_E_NUMERIC, "%.4f of the chosen blocks are the oracle's", own);
     }
     if (recorded_choices && x->shape.experts) {
-        const double all = TURNS * (double)(x->p->layers * x->p->sequence * x->shape.top);
+        int chosen = 0;
+        for (int l = 0; l < x->p->layers; l++)
+            chosen += !x->dense[l];
+        const double all = TURNS * (double)(chosen * x->p->sequence * x->shape.top);
         printf("choices as the oracle's: %.4f\n", (double)x->agreed / all);
         if ((double)x->agreed / all < agreement)
             return burst_fail(x->c, BURST_E_NUMERIC, "%.4f of the choices are the oracle's",
