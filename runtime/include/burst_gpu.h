@@ -103,6 +103,12 @@ int burst_gpu_exchange(BurstGpu *g, int channel, const BurstPiece *send, int sen
  * ...] = member i's shard. reduce: shard = (add: +=) sum over members of full[me*elements ...]; overwrites
  * full. */
 int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full);
+/* The same on the compute stream by one kernel, which may be recorded: microseconds for a few kilobytes. All
+ * ranks of the unit have each other's memory and a device each, as the first function says, the same on all
+ * ranks; `full` is device memory of the plan. */
+bool burst_gpu_gathers_one_shot(BurstGpu *g, int unit);
+int burst_gpu_gather_one_shot(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements,
+                              BurstBf16 *full);
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add);
 /* The same sum in fp32, stored as bf16. */
 int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add);

@@ -52,9 +52,10 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
                             s->buffer.device_token);
 }
 
-#if PLAN_WORLD == 1
+#if PLAN_WORLD == PLAN_GROUP
 /* Launches of a further token are the same for all prompts of a length: recorded for the second one, since
- * for the first products are planned, and then launched at once. */
+ * for the first products are planned, and then launched at once. Several ranks record if they gather on the
+ * compute stream. */
 static int plan_recorded_length = -1;
 
 static int plan_record(BurstCtx *c, PlanState *s, bool *records)
@@ -75,7 +76,7 @@ static int plan_record(BurstCtx *c, PlanState *s, bool *records)
 static int plan_infer_run(BurstCtx *c, PlanState *s)
 {
     bool records = false;
-    if (s->infer.decodes)
+    if (s->infer.decodes && (PLAN_WORLD == 1 || burst_gpu_gathers_one_shot(s->exec, 1)))
         BURST_TRY(plan_record(c, s, &records));
     if (s->infer.decodes && burst_gpu_graph_there(s->exec))
         return burst_gpu_graph_run(s->exec);
@@ -111,6 +112,11 @@ static void plan_infer_one(PlanState *s)
  * weights. own: may be its place in `all`. */
 static int plan_gather_same(PlanState *s, const BurstAct *own, int64_t elements, BurstAct *all)
 {
+    if (burst_gpu_gathers_one_shot(s->exec, 1)) {
+        BURST_TRY(burst_op_part(s->exec, BURST_P_GATHER));
+        BURST_TRY(burst_gpu_gather_one_shot(s->exec, 1, own, elements, all));
+        return burst_op_part(s->exec, BURST_P_IDLE);
+    }
     BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
     BURST_TRY(burst_gpu_gather(s->exec, 1, own, elements, all));
     BURST_TRY(burst_op_end(s->exec, &s->reduction));

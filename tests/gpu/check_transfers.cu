@@ -161,6 +161,47 @@ static void check_gather(Check *k, int world)
     compare(k, "gather again", down_bf16(k, full, count), want[1], 0);
 }
 
+/* Some rounds of a part of `count` elements into the same memory, each copied away by ranks that are late in turn;
+ * the last two are recorded and run twice. */
+static void check_one_shot(Check *k, int world, int count)
+{
+    enum { GATHERS = 9 };
+    const int me = burst_rank(k->c);
+    const cudaStream_t stream = burst_gpu_compute(k->g);
+    const size_t all = (size_t)world * (size_t)count;
+    BurstBf16 *shard[2], *full = (BurstBf16 *)poisoned(k, all * sizeof *full), *kept[GATHERS];
+    bool records = false;
+    Doubles want[2];
+    if (!burst_gpu_gathers_one_shot(k->g, 0))
+        return;
+    for (int i = 0; i < 2; i++)
+        shard[i] = up_bf16(k, pattern(me, 10 + i));
+    for (int i = 0; i < 2 * world; i++) {
+        const Floats theirs = pattern(i % world, 10 + i / world);
+        for (int j = 0; j < count; j++)
+            want[i / world].push_back(to_bf16(theirs[(size_t)j]));
+    }
+    for (BurstBf16 *&each : kept)
+        each = (BurstBf16 *)poisoned(k, all * sizeof *each);
+    MUST(k, burst_gpu_sync(k->g));
+    for (int i = 0; i < GATHERS; i++) {
+        if (i == GATHERS - 2)
+            MUST(k, burst_gpu_graph_begin(k->g, &records));
+        MUST(k, burst_gpu_gather_one_shot(k->g, 0, shard[i % 2], count, full));
+        hold_kernel<<<1, 1, 0, stream>>>(i % world == me ? 1000000 : 0);
+        cudaMemcpyAsync(kept[i], full, all * sizeof *full, cudaMemcpyDeviceToDevice, stream);
+    }
+    if (records) {
+        MUST(k, burst_gpu_graph_end(k->g));
+        MUST(k, burst_gpu_graph_run(k->g));
+        MUST(k, burst_gpu_graph_run(k->g));
+        MUST(k, burst_gpu_graph_drop(k->g));
+    }
+    MUST(k, burst_gpu_sync(k->g));
+    for (int i = 0; i < GATHERS; i++)
+        compare(k, "one-shot gather", down_bf16(k, kept[i], all), want[i % 2], 0);
+}
+
 /* Each element is the sum rounded to bf16 once: at most half a unit of its last place away, and what sums
  * in fp32 lose. */
 static bool rounded_once(const Floats &got, const Doubles &want)
@@ -218,6 +259,8 @@ void check_transfers(Check *k)
     check_exchange(k, world);
     check_sequences(k, world);
     check_gather(k, world);
+    check_one_shot(k, world, COUNT / 8 * 8);
+    check_one_shot(k, world, COUNT);
     check_reduce(k, world, false);
     check_reduce(k, world, true);
 }

@@ -292,7 +292,7 @@ static int member_of(const BurstGpu *g, const Members *m)
 }
 
 /* The ranks that share the unit's weights. */
-static Members *unit_group(BurstGpu *g, int unit)
+Members *gpu_unit_members(BurstGpu *g, int unit)
 {
     return &g->group[burst_unit_group(g->ctx, unit).stride > 1 ? GROUP_SPLIT : GROUP_SHARDS];
 }
@@ -351,13 +351,13 @@ static int sum(BurstGpu *g, int channel, Members *m, const float *part, float *a
 /* ---- weights ---- */
 int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
-    return gather(g, g->channels, unit_group(g, unit), shard, elements, full);
+    return gather(g, g->channels, gpu_unit_members(g, unit), shard, elements, full);
 }
 
 /* Gradients that are added to other sequences' are first summed in place, then added as a whole. */
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
 {
-    Members *m = unit_group(g, unit);
+    Members *m = gpu_unit_members(g, unit);
     float *part = add ? full + member_of(g, m) * elements : shard;
     BURST_TRY(reduce(g, g->channels, m, full, elements, part, ncclFloat, sizeof *full));
     return add ? gpu_add(g, g->weights, elements, part, shard) : BURST_OK;
@@ -365,7 +365,7 @@ int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float
 
 int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add)
 {
-    Members *m = unit_group(g, unit);
+    Members *m = gpu_unit_members(g, unit);
     float *part = full + member_of(g, m) * elements;
     BURST_TRY(reduce(g, g->channels, m, full, elements, part, ncclFloat, sizeof *full));
     return gpu_add_rounded(g, g->weights, elements, part, add, shard);
