@@ -167,6 +167,8 @@ GRADIENTS = [
     (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full"), Shape(kv_heads=4, experts=BIASES)),
     (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective"), Shape(experts=BIASES)),
     (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective"), Shape(kv_heads=4, experts=MANY)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="attention", recompute="selective"), Shape(kv_heads=4, experts=MANY)),
+    (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="keys", recompute="full", groups=3), Shape(kv_heads=4, experts=SIGMOIDS)),
     (Layout("ring", "keys", "zigzag", lanes=2, chunks=3), Shape(masks=ALTERNATING, experts=MIXED)),
     *((layout, Shape(kv_heads=4, experts=experts)) for layout, experts in (
         (ONE._replace(groups=5), EXPERTS), (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, groups=3), SIGMOIDS),

@@ -234,7 +234,20 @@ static bool group_begins(const Backward *b, const Op *o)
     return true;
 }
 
-static bool may_begin(const Backward *b, const Op *o) { return gradient_begun(b, o) && group_begins(b, o); }
+/* Rows of experts are numbered within a chunk of the tokens, so that all that reads the numbers stays in the
+ * loop over chunks that makes them: what sums over tensor ranks what the loop makes comes after it. */
+static bool rows_are_done(const Backward *b, const Op *o)
+{
+    bool done = true;
+    for (int j = 0; j < b->from->ops.n && o->kind == OP_TENSOR_GATHER; j++)
+        done &= b->done[j] || b->from->ops.at[j].kind != OP_EXPERTS_UP;
+    return done;
+}
+
+static bool may_begin(const Backward *b, const Op *o)
+{
+    return gradient_begun(b, o) && group_begins(b, o) && rows_are_done(b, o);
+}
 
 static bool ready(const Backward *b, const Op *o)
 {
