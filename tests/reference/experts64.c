@@ -10,9 +10,9 @@ enum { MOST = 64 }; /* experts */
 typedef struct Route {
     double score[MOST], weight[MOST]; /* of all; of the chosen */
     int choice[MOST];
-    double sum;   /* that weights were divided by, or 1 */
-    bool follows; /* the sum is that of scores, and no constant */
-    double gap;   /* from the last chosen score to the next, also of groups */
+    double sum;  /* that weights were divided by, or 1 */
+    double over; /* by how much the sum of scores is above its least */
+    double gap;  /* from the last chosen score to the next, also of groups */
 } Route;
 
 static int64_t matrix(const Shape64 *s) { return (int64_t)s->ffn * s->hidden; }
@@ -118,9 +118,8 @@ static int64_t route(const Shape64 *s, const double *x, const Experts64 *w, cons
     const int64_t agreed = choice ? take(s, choice, r) : 0;
     for (int k = 0; k < s->top; k++)
         sum += r->score[r->choice[k]];
-    r->follows = s->normalize && sum > s->least;
-    r->sum = r->follows ? sum : s->least;
-    r->sum = s->normalize ? r->sum : 1;
+    r->over = sum - s->least;
+    r->sum = s->normalize ? fmax(sum, s->least) : 1;
     for (int k = 0; k < s->top; k++)
         r->weight[k] = s->score_scale * r->score[r->choice[k]] / r->sum;
     return agreed;
@@ -133,29 +132,29 @@ typedef struct Hidden {
     double *g, *u, *a, *of_g, *of_u; /* [ffn]; of_: slopes of a */
 } Hidden;
 
-static double clamp(double x, double low, double high, double *slope)
+static double slope_of_clamp(double x, double low, double high)
 {
-    *slope = x < low || x > high ? 0 : 1;
-    x = x < low ? low : x;
-    return x > high ? high : x;
+    return above64(low - x) || above64(x - high) ? 0 : 1;
 }
 
-/* a = silu(alpha g) / alpha (u + offset) */
-static Hidden activate(const Shape64 *s, const double *w, const double *x)
+/* a = silu(alpha g) / alpha (u + offset); back: and its slopes */
+static Hidden activate(const Shape64 *s, const double *w, const double *x, bool back)
 {
-    double *at = new64(5 * (int64_t)s->ffn), cut_g, cut_u;
+    double *at = new64(5 * (int64_t)s->ffn);
     const Hidden h = {at, at + s->ffn, at + 2 * s->ffn, at + 3 * s->ffn, at + 4 * s->ffn};
     const double limit = s->limit > 0 ? s->limit : INFINITY, *bias = w + 3 * matrix(s);
     for (int i = 0; i < s->ffn; i++) {
         h.g[i] = dot(s->hidden, x, w + (int64_t)i * s->hidden) + (s->expert_bias ? bias[i] : 0);
         h.u[i] = dot(s->hidden, x, w + matrix(s) + (int64_t)i * s->hidden) +
                  (s->expert_bias ? bias[s->ffn + i] : 0);
-        const double g = clamp(h.g[i], -INFINITY, limit, &cut_g),
-                     u = clamp(h.u[i], -limit, limit, &cut_u) + s->offset, p = 1 / (1 + exp(-s->alpha * g));
+        const double g = fmin(h.g[i], limit), u = fmin(fmax(h.u[i], -limit), limit) + s->offset,
+                     p = 1 / (1 + exp(-s->alpha * g));
         h.a[i] = g * p * u;
+        if (back) {
+            h.of_g[i] = slope_of_clamp(h.g[i], -INFINITY, limit) * u * (p + s->alpha * g * p * (1 - p));
+            h.of_u[i] = slope_of_clamp(h.u[i], -limit, limit) * g * p;
+        }
         round64(1, h.g + i), round64(1, h.u + i), round64(1, h.a + i);
-        h.of_g[i] = cut_g * u * (p + s->alpha * g * p * (1 - p));
-        h.of_u[i] = cut_u * g * p;
     }
     return h;
 }
@@ -178,7 +177,7 @@ double experts64_forward(const Shape64 *s, int64_t n, const double *x, const Exp
         gap = r.gap < gap ? r.gap : gap;
         for (int k = 0; k < s->top; k++) {
             const double *of = w->w + r.choice[k] * expert64_size(s);
-            const Hidden h = activate(s, of, x + t * s->hidden);
+            const Hidden h = activate(s, of, x + t * s->hidden, false);
             for (int i = 0; i < s->hidden; i++)
                 y[t * s->hidden + i] += r.weight[k] * output(s, of, &h, i);
             free(h.g);
@@ -193,7 +192,7 @@ static double expert_back(const Shape64 *s, double weight, const double *w, cons
                           double *dx, double *dw)
 {
     const int64_t size = matrix(s);
-    const Hidden h = activate(s, w, x);
+    const Hidden h = activate(s, w, x, true);
     double *da = new64(s->ffn), d_weight = 0;
     for (int i = 0; i < s->hidden; i++) {
         d_weight += dy[i] * output(s, w, &h, i);
@@ -224,10 +223,11 @@ static double expert_back(const Shape64 *s, double weight, const double *w, cons
 static void router_back(const Shape64 *s, const Route *r, const double *d, const double *x,
                         const Experts64 *w, double *dx, const Experts64 *dw)
 {
+    const bool follows = s->normalize && above64(r->over); /* the sum is that of scores, and no constant */
     double d_score[MOST] = {0}, d_sum = 0, mean = 0;
     for (int k = 0; k < s->top; k++) {
         d_score[r->choice[k]] += s->score_scale * d[k] / r->sum;
-        d_sum -= r->follows ? d[k] * r->weight[k] / r->sum : 0;
+        d_sum -= follows ? d[k] * r->weight[k] / r->sum : 0;
     }
     for (int k = 0; k < s->top; k++)
         d_score[r->choice[k]] += d_sum;

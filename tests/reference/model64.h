@@ -187,6 +187,23 @@ static inline void round64(int64_t n, double *x)
         x[i] = ldexp(nearbyint(ldexp(part, 8)), exponent - 8);
     }
 }
+/* Slopes jump at bounds, such as a clamp's: a value within `near` of one may be beyond it in fp32. Backward
+ * numbers such values as it finds them, and takes those in `other` to be on the other side. near 0: none. */
+enum { KINKS64 = 64 };
+typedef struct Kinks64 {
+    double near;
+    int found;
+    bool other[KINKS64];
+} Kinks64;
+__attribute__((weak)) Kinks64 kinks64;
+/* Whether a value is above its bound, given how far; only for slopes. */
+static inline bool above64(double by)
+{
+    if (kinks64.near == 0 || !(fabs(by) <= kinks64.near))
+        return by > 0;
+    const int number = kinks64.found++;
+    return (by > 0) != (number < KINKS64 && kinks64.other[number]);
+}
 /* The sum over tokens of weight * (logsumexp(logits) - logits[label]); adds the gradient of scale * that
  * sum to grad (the layout of w), unless grad is NULL. */
 double model64_sequence(const Shape64 *s, const double *w, const Batch64 *b, double scale, double *grad);

@@ -145,7 +145,6 @@ static void normalise_back(int n, const double *x, double scale, const double *d
 typedef struct Token {
     const double *q_raw, *k_raw, *v;
     double q[256], k[256], beta, decay, rate, x, step;
-    bool free; /* the step is within its bounds */
 } Token;
 
 static Token token_of(const Shape64 *s, const Scan64Weights *w, const Kept *c, int64_t t, int head)
@@ -157,11 +156,8 @@ static Token token_of(const Shape64 *s, const Scan64Weights *w, const Kept *c, i
     k.x = c->a[t * z.heads + head] + w->dt_bias[head];
     k.rate = -exp(w->a_log[head]);
     k.step = log1p(exp(k.x));
-    k.free = true;
     if (s->scan.plain) {
-        const double least = s->scan.step_least, most = s->scan.step_most;
-        k.free = k.step > least && k.step < most;
-        k.step = fmin(fmax(k.step, least), most);
+        k.step = fmin(fmax(k.step, s->scan.step_least), s->scan.step_most);
         memcpy(k.q, k.q_raw, sizeof *k.q * (size_t)z.dk);
         memcpy(k.k, k.k_raw, sizeof *k.k * (size_t)z.dk);
         k.beta = k.step;
@@ -172,6 +168,12 @@ static Token token_of(const Shape64 *s, const Scan64Weights *w, const Kept *c, i
     }
     k.decay = exp(k.rate * k.step);
     return k;
+}
+
+/* Whether a step is within its bounds. */
+static bool is_free(const Shape64 *s, double step)
+{
+    return !s->scan.plain || (above64(step - s->scan.step_least) && above64(s->scan.step_most - step));
 }
 
 static double *state_at(const Sizes *z, double *states, int64_t t, int head)
@@ -299,7 +301,7 @@ static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, 
         normalise_back(z.dk, k.k_raw, 1, dk, row + z.k + of * z.dk);
         db[t * z.heads + head] = d_beta * k.beta * (1 - k.beta);
     }
-    da[t * z.heads + head] = k.free ? d_step * sigmoid(k.x) : 0;
+    da[t * z.heads + head] = is_free(s, log1p(exp(k.x))) ? d_step * sigmoid(k.x) : 0;
     dw->dt_bias[head] += da[t * z.heads + head];
     dw->a_log[head] += d_log * k.rate * k.step;
 }

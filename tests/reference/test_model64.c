@@ -229,6 +229,35 @@ static void test_scans(void **state)
     }
 }
 
+/* ---- one expert alone ---- */
+
+/* The gradient of the first weight of its gate, by which the value is that weight. */
+static double gate_slope(double gate, double near, bool other)
+{
+    const Shape64 s = {
+        .hidden = 2, .ffn = 1, .experts = 1, .top = 1, .score_scale = 1, .alpha = 1, .limit = 0.5};
+    double x[] = {1, 0}, dy[] = {1, 2}, dx[2] = {0}, router[2] = {0}, d_router[2] = {0}, dw[6] = {0};
+    double w[] = {gate, 0, 0.3, 0.2, 1, 1};
+    const Experts64 of = {router, NULL, NULL, w, NULL}, to = {d_router, NULL, NULL, dw, NULL};
+    kinks64 = (Kinks64){.near = near, .other = {other}};
+    experts64_backward(&s, 1, x, &of, dy, dx, &to);
+    kinks64.near = 0;
+    return dw[0];
+}
+
+/* Only a value near the clamp's limit has two slopes: its own, and the one beyond the limit. */
+static void test_values_near_a_bound(void **state)
+{
+    (void)state;
+    const double at = 0.5 + 1e-9, slope = gate_slope(0.5 - 1e-9, 0, false);
+    assert_true(slope > 0.1 && gate_slope(at, 0, true) == 0);
+    assert_int_equal(kinks64.found, 0);
+    assert_true(gate_slope(at, 1e-6, false) == 0 && fabs(gate_slope(at, 1e-6, true) - slope) < 1e-8);
+    assert_int_equal(kinks64.found, 1);
+    assert_true(gate_slope(0.51, 1e-6, true) == 0);
+    assert_int_equal(kinks64.found, 0);
+}
+
 /* ---- attention alone ---- */
 
 static void test_rows_without_keys(void **state)
@@ -376,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_equals_transformers),
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_scans),
+        cmocka_unit_test(test_values_near_a_bound),
         cmocka_unit_test(test_rows_without_keys),
         cmocka_unit_test(test_probabilities_sum_to_one),
         cmocka_unit_test(test_learning_rate),
