@@ -488,6 +488,7 @@ GROUPED_EXPERTS = [ONE._replace(groups=2), ONE._replace(groups=4, chunks=3, reco
                    Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3, recompute="full", groups=2),
                    Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero2", groups=4), Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero1 within 2", groups=2),
                    Layout("ring", "keys", "zigzag", lanes=2, offload="activations, optimizer", groups=4)]
+PARALLEL = ("parallel yes;", EIGHT.replace("normalize", "bias yes; shared 16; normalize"))  # one gradient of what both parts read
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
 MASKS = Shape(vocab=256, kv_heads=8, masks=("causal", "window(17)", "document", "bigbird(8, 1, 2, 4)"))
@@ -937,6 +938,8 @@ class Training:
         """Of experts: any number of them has the losses of all in the layer's unit, a run goes on in another number, and files are the same."""
         for part, experts in GROUPED_PARTS:
             self.agree(GROUPED_EXPERTS, shape=TEXT._replace(part=part, experts=experts))
+        self.agree([ONE._replace(chunks=3), Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="attention", groups=2)],
+                   shape=TEXT._replace(kv_heads=4, part=PARALLEL[0], experts=PARALLEL[1]))
         self.same_files(TEXT._replace(masks=("causal", "causal"), experts=EIGHT, part="family mixtral;"))
 
     def same_files(self, shape):

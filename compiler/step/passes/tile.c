@@ -4,13 +4,17 @@
 
 #include <string.h>
 
-static bool reads_from(const Op *o, const Op *writer)
+/* Whether it reads what the other writes, or adds to what that begins. */
+static bool needs(const Op *o, const Op *writer)
 {
-    for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
-        for (int j = 0; j < OP_WRITES; j++)
-            if (writer->write[j].value == o->read[i].value)
-                return true;
-    return false;
+    bool does = false;
+    for (int j = 0; j < OP_WRITES && writer->write[j].value >= 0; j++) {
+        for (int i = 0; i < OP_READS; i++)
+            does |= o->read[i].value == writer->write[j].value;
+        for (int i = 0; i < OP_WRITES && !writer->adds[j]; i++)
+            does |= o->adds[i] && o->write[i].value == writer->write[j].value;
+    }
+    return does;
 }
 
 /* The operation at `at` goes before the loop that begins at `first`. */
@@ -21,11 +25,11 @@ static void move_before(Block *b, int at, int first)
     b->ops.at[first] = moved;
 }
 
-static bool reads_from_loop(const Block *b, int first, int end, int from, int to)
+static bool needs_loop(const Block *b, int first, int end, int from, int to)
 {
     for (int i = from; i < to; i++)
         for (int j = first; j < end; j++)
-            if (reads_from(&b->ops.at[i], &b->ops.at[j]))
+            if (needs(&b->ops.at[i], &b->ops.at[j]))
                 return true;
     return false;
 }
@@ -54,7 +58,7 @@ static int behind_keys(const Step *s, const Block *b, int first, int end, const 
 
 /* Makes loops of the operations that the predicate takes, in their order, inside the scope that they are in,
  * each of one group of experts.
- * An operation joins the loop before it, and what stands between goes before that, unless it reads what the
+ * An operation joins the loop before it, and what stands between goes before that, unless it needs what the
  * loop makes. A loop over tokens ends where its sums are read, and one begins with the first operation that
  * reads all keys. */
 void step_tile(Step *s, Block *b, LoopDim d, bool (*takes)(const Step *s, const Op *o))
@@ -65,7 +69,7 @@ void step_tile(Step *s, Block *b, LoopDim d, bool (*takes)(const Step *s, const 
         if (!takes(s, &b->ops.at[i]))
             continue;
         if (first < 0 || b->ops.at[i].scope != around || b->ops.at[i].group != b->ops.at[first].group ||
-            reads_from_loop(b, first, end, end, i) || (rows && reads_sums(s, b, first, end, &b->ops.at[i]))) {
+            needs_loop(b, first, end, end, i) || (rows && reads_sums(s, b, first, end, &b->ops.at[i]))) {
             around = b->ops.at[i].scope;
             first = end = i, scope = scope_add(s, (Scope){SCOPE_LOOP, d, around});
         }
