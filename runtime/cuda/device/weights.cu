@@ -135,6 +135,37 @@ int burst_gpu_write_corrections(BurstGpu *g, const struct BurstPlan *p, const fl
     return burst_each_correction(g->ctx, p, write_run, &c);
 }
 
+/* ---- ranges ---- */
+
+/* Which range a tensor joins: of the same number; -1: none. */
+typedef int Joins(const BurstGpu *g, int unit, const BurstTensor *t, const HostPart *part);
+typedef struct Range {
+    int64_t begin, end; /* of the shard's elements */
+    int joins;
+} Range;
+
+/* The next tensors of a unit, from number `*at` on, whose parts follow one another in the rank's shard and
+ * join the same range, so that one kernel takes them: a layer's experts are hundreds. False: there are none.
+ */
+static bool next_range(const BurstGpu *g, int number, Joins joins, int *at, Range *r)
+{
+    const BurstUnit *unit = burst_unit(host_plan(g->ctx), number);
+    *r = Range{};
+    for (; *at < unit->tensors; ++*at) {
+        const BurstTensor *t = &unit->tensor[*at];
+        const HostPart part = host_part(g->ctx, unit, t);
+        const int of = part.begin < part.end ? joins(g, number, t, &part) : -1;
+        if (of < 0)
+            continue;
+        if (r->begin == r->end)
+            *r = Range{part.begin, part.begin, of};
+        if (of != r->joins || part.begin != r->end)
+            return true;
+        r->end = part.end;
+    }
+    return r->begin < r->end;
+}
+
 /* ---- the norm ---- */
 /* sums[block] += this block's part of the sum of squares of elements [begin, end), in groups aligned to
  * multiples of eight, since tensors may begin anywhere. Launches are in order, so additions are too. */
@@ -180,27 +211,31 @@ int gpu_squares(BurstGpu *g, int64_t count, const BurstBf16 *x)
     return gpu_launched(g, "the sum of squares");
 }
 
-/* If tensor ranks split the unit, elements that several have count once. */
-template <class T> static int unit_squares(BurstGpu *g, const BurstUnit *u, const T *grad)
+static int if_counted(const BurstGpu *g, int unit, const BurstTensor *t, const HostPart *part)
 {
+    (void)g, (void)unit, (void)t;
+    return part->counts ? 0 : -1;
+}
+
+/* If tensor ranks split the unit, elements that several have count once. */
+template <class T> static int unit_squares(BurstGpu *g, int number, const T *grad)
+{
+    const BurstUnit *u = burst_unit(host_plan(g->ctx), number);
     bool all = true;
+    Range r;
     for (int i = 0; i < u->tensors; i++)
         all &= host_part(g->ctx, u, &u->tensor[i]).counts;
-    for (int i = 0; i < u->tensors && !all; i++) {
-        const HostPart part = host_part(g->ctx, u, &u->tensor[i]);
-        if (part.counts && part.begin < part.end)
-            BURST_TRY(add_squares(g, part.begin, part.end, grad));
-    }
+    for (int at = 0; !all && next_range(g, number, if_counted, &at, &r);)
+        BURST_TRY(add_squares(g, r.begin, r.end, grad));
     return all ? add_squares(g, 0, u->shard, grad) : BURST_OK;
 }
 
-static int global_norm(BurstGpu *g, const struct BurstPlan *p, const BurstGpuWeights *w, double *norm)
+static int global_norm(BurstGpu *g, const BurstGpuWeights *w, double *norm)
 {
     double squares = 0;
     CUDA_TRY(g, cudaMemsetAsync(g->sums, 0, (SUM_BLOCKS + 1) * sizeof *g->sums, g->compute));
     for (int u = 0; u < w->units; u++)
-        BURST_TRY(w->grad_bf16[u] ? unit_squares(g, burst_unit(p, u), w->grad_bf16[u])
-                                  : unit_squares(g, burst_unit(p, u), w->grad[u]));
+        BURST_TRY(w->grad_bf16[u] ? unit_squares(g, u, w->grad_bf16[u]) : unit_squares(g, u, w->grad[u]));
     total_kernel<<<1, SUM_BLOCKS, 0, g->compute>>>(g->sums);
     BURST_TRY(gpu_launched(g, "the gradient's norm"));
     BURST_TRY(burst_gpu_download(g, g->sums + SUM_BLOCKS, sizeof squares, &squares));
@@ -278,18 +313,21 @@ static __global__ void __launch_bounds__(THREADS)
     store(s.grad + i, zero);
 }
 
-/* Padding after the unit's last element on the last ranks stays zero. Muon updates its matrices itself. */
+/* Muon updates its matrices itself. */
+static int if_decays(const BurstGpu *g, int unit, const BurstTensor *t, const HostPart *part)
+{
+    (void)part;
+    return muon_updates(host_plan(g->ctx), unit, t) ? -1 : tensor_decays(t);
+}
+
+/* Padding after the unit's last element on the last ranks stays zero. */
 template <class G> static int update_unit(BurstGpu *g, int number, const Update which[2], const Shard<G> &s)
 {
-    const BurstUnit *unit = burst_unit(host_plan(g->ctx), number);
-    for (int i = 0; i < unit->tensors; i++) {
-        const BurstTensor *t = &unit->tensor[i];
-        const HostPart part = host_part(g->ctx, unit, t);
-        if (part.begin >= part.end || muon_updates(host_plan(g->ctx), number, t))
-            continue;
-        const int64_t groups = (part.end + VEC - 1) / VEC - part.begin / VEC;
+    Range r;
+    for (int at = 0; next_range(g, number, if_decays, &at, &r);) {
+        const int64_t groups = (r.end + VEC - 1) / VEC - r.begin / VEC;
         adamw_kernel<<<(unsigned)((groups + THREADS - 1) / THREADS), THREADS, 0, g->compute>>>(
-            which[tensor_decays(t)], s, part.begin, part.end);
+            which[r.joins], s, r.begin, r.end);
         BURST_TRY(gpu_launched(g, "AdamW"));
     }
     return BURST_OK;
@@ -302,7 +340,7 @@ int burst_op_norm_fetched(BurstGpu *g, BurstCtx *c, const BurstPlan *p, const Bu
     const BurstTrain *t = &p->train;
     BURST_TRY(burst_gpu_mark(g, g->weights, &g->order));
     BURST_TRY(burst_gpu_after(g, g->compute, &g->order));
-    BURST_TRY(global_norm(g, p, w, norm));
+    BURST_TRY(global_norm(g, w, norm));
     if (!isfinite(*norm))
         return burst_fail(c, BURST_E_NUMERIC, "the gradient norm is not finite in step %lld",
                           (long long)step + 1);
