@@ -321,6 +321,8 @@ Collective tensor_collective(const Step *s, const Op *o);
 Collective sequence_collective(const Step *s, const Op *o);
 /* is_short: for a short chunk of heads */
 Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short);
+/* Kernels that it launches on a GPU, one after the other; in a loop over tokens for one chunk. On a cpu 1. */
+int op_launches(const Step *s, const Op *o, int unit);
 RankKind rank_kind_of(const Cluster *c, int rank, double tokens);
 bool rank_kinds_equal(RankKind x, RankKind y);
 double work_seconds(RankKind k, Work w);
@@ -338,8 +340,10 @@ typedef struct StepModel {
     const RankKind *rank_kind;
     /* [op of the block][unit: embedding, layer, head][chunk of heads: full, short][rank kinds] */
     double *seconds[STEP_BLOCKS];
+    int *launches[STEP_BLOCKS]; /* [op of the block][unit] */
 } StepModel;
 const double *model_seconds(const StepModel *m, const StepOp *o); /* [rank kinds] */
+int model_launches(const StepModel *m, const StepOp *o);
 typedef struct Contended {
     struct Contended *next;
     int overlaps;

@@ -27,11 +27,10 @@ const double *model_seconds(const StepModel *m, const StepOp *o)
                                  m->rank_kinds];
 }
 
-/* An operation with any work takes at least as long as the shortest kernel. */
-static double op_seconds(RankKind k, Work w)
+int model_launches(const StepModel *m, const StepOp *o)
 {
-    const double seconds = work_seconds(k, w);
-    return seconds > 0 ? fmax(seconds, k.device->target->least_kernel) : 0;
+    const int op = (int)(o->op - m->step->block[o->block].ops.at);
+    return m->launches[o->block][op * UNIT_KINDS + unit_kind(m->step, o->unit)];
 }
 
 static void rate_block(Arena *a, StepModel *m, int block)
@@ -49,11 +48,14 @@ static void rate_block(Arena *a, StepModel *m, int block)
     }
     double *seconds = m->seconds[block] = NEW_ARRAY(a, double,
                                                     b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
+    int *launches = m->launches[block] = NEW_ARRAY(a, int, b->ops.n *UNIT_KINDS);
+    for (int i = 0; i < b->ops.n * UNIT_KINDS; i++)
+        *launches++ = op_launches(m->step, &b->ops.at[i / UNIT_KINDS], units[i % UNIT_KINDS]);
     for (int i = 0; i < b->ops.n; i++)
         for (int u = 0; u < UNIT_KINDS * CHUNK_KINDS; u++) {
             const Work w = op_work(m->step, &b->ops.at[i], block, units[u / CHUNK_KINDS], u % CHUNK_KINDS);
             for (int k = 0; k < m->rank_kinds; k++)
-                *seconds++ = op_seconds(m->rank_kind[k], w);
+                *seconds++ = work_seconds(m->rank_kind[k], w);
         }
 }
 

@@ -174,15 +174,25 @@ static double chunk_share(const Step *s, const StepOp *o)
                : 1;
 }
 
-static void compute(Streams *s, const double *seconds)
+/* Seconds of the operation's chunk; with any work at least as long as its kernels' launches take. */
+static double op_seconds(const Streams *s, int kind)
+{
+    const StepModel *m = s->model;
+    const double all = model_seconds(m, s->at)[kind], chunk = chunk_share(m->step, s->at) * all;
+    return all > 0 ? fmax(chunk, model_launches(m, s->at) * m->rank_kind[kind].device->target->least_kernel)
+                   : 0;
+}
+
+static void compute(Streams *s)
 {
     const StepModel *m = s->model;
     const Op *o = s->at->op;
-    const double share = chunk_share(m->step, s->at), begin = s->now + s->pending[m->own][0];
-    add_span(s, BURST_LANE_COMPUTE, op_part(o), 0, 0, begin, begin + share * seconds[m->own]);
+    const double begin = s->now + s->pending[m->own][0];
+    add_span(s, BURST_LANE_COMPUTE, op_part(o), 0, 0, begin, begin + op_seconds(s, m->own));
     for (int k = 0; k < m->rank_kinds; k++) {
-        s->pending[k][0] += share * seconds[k];
-        s->pending[k][1] += o->again ? share * seconds[k] : 0;
+        const double seconds = op_seconds(s, k);
+        s->pending[k][0] += seconds;
+        s->pending[k][1] += o->again ? seconds : 0;
     }
 }
 
@@ -444,7 +454,7 @@ static void exchange_or_compute(Streams *s)
 {
     const Collective c = sequence_collective(s->model->step, s->at->op);
     count_bytes(s, &c);
-    compute(s, model_seconds(s->model, s->at));
+    compute(s);
 }
 
 static void run(Streams *s)

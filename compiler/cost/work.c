@@ -17,7 +17,8 @@
  * - TENSOR: bytes of all its tokens over the links of the tensor ranks.
  * - ATTENTION, COLLECTIVE, COPY, EXCHANGE: none here; their transfers are simulated.
  *
- * Work of a loop over heads is one chunk's; of a loop over tokens, all tokens'.
+ * Work of a loop over heads is one chunk's; of a loop over tokens, all tokens'. Small operations take as long
+ * as their kernels' launches: `launches` of their rows, or what op_launches counts here.
  */
 #include "cost/cost.h"
 
@@ -344,12 +345,18 @@ static Work muon_work(const Step *s, const Op *o, int unit)
     return (Work){.fixed = 2 * state + read + (o->write[0].value >= 0 || step_copies_params(s) ? other : 0)};
 }
 
-/* The rank with most matrices, which are read and written. */
-static Work orthogonal_work(const Step *s)
+static MuonShare orthogonal_share(const Step *s)
 {
     Arena *a = arena_new();
     const MuonShare share = muon_share(a, s->program, s->units);
     arena_free(a);
+    return share;
+}
+
+/* The rank with most matrices, which are read and written. */
+static Work orthogonal_work(const Step *s)
+{
+    const MuonShare share = orthogonal_share(s);
     const double bytes = (double)share.elements * s->program->target->activation_bytes;
     return (Work){.products = (double)share.flops,
                   .fixed = (5 + 2 * BURST_MUON_ITERATIONS) * bytes}; /* norm, X, iterations, and back */
@@ -378,6 +385,55 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
     case WORK_UPDATE: return (o->kind == OP_OPTIMIZER ? update_work : muon_work)(s, o, unit);
     case WORK_ORTHOGONAL: return orthogonal_work(s);
     default: return (Work){0};
+    }
+}
+
+/* ---- kernels ---- */
+
+static int matrices_of(const Step *s, const Unit *u)
+{
+    int n = 0;
+    for (int i = 0; i < u->tensors; i++)
+        n += u->tensor[i].first == FIRST_NORMAL && burst_muon_takes(u->tensor[i].cols);
+    return (n + s->units.ranks - 1) / s->units.ranks;
+}
+
+/* Tensors that lie beside each other and decay alike are updated by one kernel; Muon's matrices are not. */
+static int update_runs(const Step *s, const Unit *u)
+{
+    const bool muon = s->block[BLOCK_MATRICES].ops.n > 0;
+    int runs = 0, last = -1;
+    for (int i = 0; i < u->tensors; i++) {
+        const bool decays = u->tensor[i].first == FIRST_NORMAL;
+        const int of = muon && decays && burst_muon_takes(u->tensor[i].cols) ? -1 : decays;
+        runs += of >= 0 && of != last;
+        last = of;
+    }
+    return runs;
+}
+
+/* The loss has its kernels for each tile of a chunk of tokens. */
+static int loss_tiles(const Step *s, const Op *o)
+{
+    const int64_t rows = op_in_loop(s, o, LOOP_TOKENS) ? s->chunk : s->tokens;
+    return s->loss_tile > 0 ? (int)((rows + s->loss_tile - 1) / s->loss_tile) : 1;
+}
+
+int op_launches(const Step *s, const Op *o, int unit)
+{
+    const WorkKind work = op_work_kind(o->kind);
+    const int each = op_row_of(o->kind)->launches > 0 ? op_row_of(o->kind)->launches : 1;
+    if (!s->program->target->device_memory ||
+        (work == WORK_UPDATE && s->choice.optimizer == OPTIMIZER_ON_HOST))
+        return 1;
+    switch (work) {
+    case WORK_LOSS: return each * loss_tiles(s, o);
+    case WORK_ORTHOGONAL: /* norm and order of each, and products of each iteration */
+        return (5 + 3 * BURST_MUON_ITERATIONS) * (int)orthogonal_share(s).matrices;
+    case WORK_UPDATE: /* AdamW: and the norm's kernel */
+        return o->kind == OP_OPTIMIZER ? 1 + update_runs(s, step_unit(s, unit))
+                                       : matrices_of(s, step_unit(s, unit));
+    default: return each;
     }
 }
 

@@ -211,6 +211,7 @@ typedef struct OpRow {
     int part; /* BURST_P_* */
     Stream stream;
     WorkKind work;
+    int launches; /* kernels of a call on a GPU, of the loss for each tile; 0: one */
     OpRule backward[OP_RULES];
     OpCall call[OP_CALLS];
 } OpRow;
@@ -410,7 +411,10 @@ void step_optimizer(Step *s);
 void step_muon(Step *s);
 /* Of Muon, on the ranks that share the weights: elements of the matrices that the rank has which has most of
  * them; elements of scratch of the largest; operations of the rank that has most to do. */
-typedef struct MuonShare { int64_t elements, scratch, flops; } MuonShare;
+/* Of the rank with most: elements of its matrices, scratch, products, and matrices. */
+typedef struct MuonShare {
+    int64_t elements, scratch, flops, matrices;
+} MuonShare;
 MuonShare muon_share(Arena *a, const Program *p, Units units);
 /* Where computing waits for the streams beside it, as operations of the list: see step/passes/waits.c. */
 void step_waits(Step *s);

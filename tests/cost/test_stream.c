@@ -199,10 +199,12 @@ static void waits_for_what_is_listed(void **state)
     }
     StepOp op[OPS];
     double seconds[SECONDS], rows[BURST_ROW_COUNT] = {0};
+    int launches[SECONDS];
     for (int i = 0; i < OPS; i++)
         op[i] = (StepOp){.op = &b->ops.at[i], .block = BLOCK_FORWARD, .visit = 1, .unit = 1};
     for (int i = 0; i < SECONDS; i++)
-        seconds[i] = 1.5;
+        seconds[i] = 1.5, launches[i] = 1;
+    const RankKind rank = rank_kind_of(&d.program->cluster, 0, 1);
     const StepModel m = {.program = d.program,
                          .cluster = &d.program->cluster,
                          .step = s,
@@ -210,11 +212,18 @@ static void waits_for_what_is_listed(void **state)
                          .ops = OPS,
                          .op = op,
                          .rank_kinds = 1,
-                         .seconds = {[BLOCK_FORWARD] = seconds}};
+                         .rank_kind = &rank,
+                         .seconds = {[BLOCK_FORWARD] = seconds},
+                         .launches = {[BLOCK_FORWARD] = launches}};
     StepParts p = {.rows = rows};
     stream_run(a, &p, &m, false, NULL);
     close_to(p.copies, 0.5, 1e-9);
     close_to(p.step, 3.5, 1e-9);
+    for (int i = 0; i < SECONDS; i++)
+        launches[i] = 400000; /* of 5 us each, longer than the operation's work */
+    p = (StepParts){.rows = rows};
+    stream_run(a, &p, &m, false, NULL);
+    close_to(p.step, 4, 1e-9);
     arena_free(a);
 }
 

@@ -37,8 +37,14 @@ MuonShare muon_share(Arena *a, const Program *p, Units units)
     }
     int64_t *at = NEW_ARRAY(a, int64_t, all + 2 * units.ranks), *load = at + all,
             *elements = load + units.ranks;
-    burst_muon_share(of, layers, units.ranks, NEW_ARRAY(a, int, all), at, load, elements);
+    int *owner = NEW_ARRAY(a, int, all);
+    int64_t *matrices = NEW_ARRAY(a, int64_t, units.ranks);
+    burst_muon_share(of, layers, units.ranks, owner, at, load, elements);
     MuonShare most = {0};
+    for (int i = 0; i < all; i++) {
+        const int64_t n = ++matrices[owner[i]];
+        most.matrices = n > most.matrices ? n : most.matrices;
+    }
     for (int r = 0; r < units.ranks; r++) {
         most.elements = elements[r] > most.elements ? elements[r] : most.elements;
         most.flops = load[r] > most.flops ? load[r] : most.flops;
