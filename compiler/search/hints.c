@@ -92,16 +92,16 @@ static void hint_setting(Arena *a, const Program *p, const Found *f, int setting
 /* what follows searches anew, which takes minutes on more ranks */
 enum { MOST_RANKS = 64 };
 
-/* Hints at offloading if not everything could be saved: nothing is offloaded while anything fits without
- * it. */
+/* Hints at offloading where the layout forbids it and not everything could be saved. */
 static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
 {
     const Draft *d = plan_draft(f->plan);
     Program with = *d->program;
     const char *now = settings[SETTING_OFFLOAD]->text(a, &d->choice),
                *saved = settings[SETTING_RECOMPUTE]->text(a, &d->choice);
-    if (p->layout.offload.is_auto || now || (saved && strcmp(saved, "none") == 0) ||
-        p->cluster.world > MOST_RANKS || !setting_leave_open(SETTING_OFFLOAD, &with.layout))
+    if (!p->layout.offload.given || p->layout.offload.is_auto || now ||
+        (saved && strcmp(saved, "none") == 0) || p->cluster.world > MOST_RANKS ||
+        !setting_leave_open(SETTING_OFFLOAD, &with.layout))
         return;
     const Found other = search_with(a, diags_new(a), &with, SEARCH_CUT, INFINITY);
     if (other.plan && gain_of(f, other.cost.step) >= WORTH)

@@ -321,6 +321,15 @@ static double ranges_save(Arena *a, const Draft *d)
     return loads_saved(d, &l);
 }
 
+/* A plan that uses a host's memory which no cluster file gives. */
+static void remark_host(Searcher *s, const Draft *d, Text *t)
+{
+    const Cluster *c = &d->program->cluster;
+    if (c->host_assumed && d->memory.offloaded)
+        text_printf(t, "a host needs %s of memory; the cluster does not say what it has, so %s is assumed\n",
+                    bytes_text(s->arena, host_needs(d), 0), bytes_text(s->arena, c->host_memory, 0));
+}
+
 /* The lines below the candidates. */
 static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
@@ -345,6 +354,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
     if (*speed)
         text_printf(&t, "predicted: %s\n", speed);
     search_remark_kernels(s->program, &t);
+    remark_host(s, d, &t);
     const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
     if (too_fast)
         text_printf(&t, "%s\n", too_fast);

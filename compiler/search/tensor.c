@@ -120,18 +120,13 @@ static Try try_split(Arena *a, const Program *p, int tensor, const Try *best, Co
     return s;
 }
 
-static Found search_one(Arena *a, Diags *d, const Program *p, bool advises)
-{
-    return advises ? search(a, d, p) : search_with(a, d, p, SEARCH_USUAL, INFINITY);
-}
-
 /* Reports errors of the number that needs least memory. */
-static Found report_split(Arena *a, Diags *d, const Program *p, bool advises, const Try *s, int n)
+static Found report_split(Arena *a, Diags *d, const Program *p, const Try *s, int n)
 {
     while (n > 1 && !s[n - 1].program)
         n--;
     const Program *with = program_with_tensor(a, d, p, s[n - 1].tensor);
-    return with ? search_one(a, d, with, advises) : (Found){0};
+    return with ? search(a, d, with) : (Found){0};
 }
 
 /* The choice of another number, for the table. */
@@ -177,12 +172,12 @@ static bool has_several(Arena *a, const Found *f, int row)
     return false;
 }
 
-static Found search_splits(Arena *a, Diags *d, const Program *p, bool advises)
+static Found search_splits(Arena *a, Diags *d, const Program *p)
 {
     Vec(Try) all = {0};
     Counted counted = {0};
     if (!p->layout.tensor.is_auto)
-        return search_one(a, d, p, advises);
+        return search(a, d, p);
     for (int tensor = 1; tensor <= p->cluster.world; tensor++)
         if (may_split(p, tensor)) {
             const Try split = try_split(a, p, tensor, best_split(all.at, all.n), &counted);
@@ -190,7 +185,7 @@ static Found search_splits(Arena *a, Diags *d, const Program *p, bool advises)
         }
     const Try *best = best_split(all.at, all.n);
     if (!best)
-        return report_split(a, d, p, advises, all.at, all.n);
+        return report_split(a, d, p, all.at, all.n);
     Found f = best->found;
     search_warn(d, best->program, &plan_draft(f.plan)->choice);
     join(a, &f, best, all.at, all.n);
@@ -255,28 +250,20 @@ static const Program *with_open_offload(Arena *a, const Program *p)
 static Found search_grouped(Arena *a, Diags *d, const Program *p)
 {
     Diags *ungrouped = diags_like(a, d);
-    const Found f = search_splits(a, ungrouped, p, true);
+    const Found f = search_splits(a, ungrouped, p);
     if (!f.group || p->layout.saving.upper) {
         diags_take(d, ungrouped);
         return advise_tensor(d, p, f);
     }
-    Found grouped = search_splits(a, d, search_with_group(a, p, f.group), true);
+    Found grouped = search_splits(a, d, search_with_group(a, p, f.group));
     if (grouped.plan)
         grouped.remarks = arena_printf(a, "of %d layers one saves its input: nothing else fits\n%s", f.group,
                                        grouped.remarks);
     return grouped;
 }
 
-/* If the layout does not mention offload, nothing is offloaded unless no plan fits without. */
+/* A layout that does not mention `offload` leaves it open. */
 Found search_open(Arena *a, Diags *d, const Program *p)
 {
-    if (p->layout.offload.given)
-        return search_grouped(a, d, p);
-    const Found on_device = search_splits(a, diags_new(a), p, false);
-    if (on_device.too_large)
-        return search_grouped(a, d, with_open_offload(a, p));
-    if (!on_device.plan)
-        return search_splits(a, d, p, true);
-    search_warn(d, plan_draft(on_device.plan)->program, &plan_draft(on_device.plan)->choice);
-    return on_device;
+    return search_grouped(a, d, p->layout.offload.given ? p : with_open_offload(a, p));
 }

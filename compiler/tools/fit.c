@@ -47,17 +47,27 @@ static const Program *program_of(Arena *a, Diags *d, const Fit *f, int64_t token
 
 /* ---- the layout ---- */
 
+/* Rows are for the device alone where the layout does not mention `offload` and anything fits so. */
+static Found search_rows(Arena *a, const Program *p)
+{
+    Program *on_device = NEW(a, Program);
+    *on_device = *p;
+    on_device->layout.offload.given = true;
+    const Found f = search_open(a, diags_new(a), on_device);
+    return f.too_large ? search_open(a, diags_new(a), p) : f;
+}
+
 /* Errors are reported for the sequence as written. */
 static bool find_layout(Fit *f, Diags *d)
 {
     FrontEnd in = f->in;
-    Found found = search_open(f->arena, diags_new(f->arena), f->program);
+    Found found = search_rows(f->arena, f->program);
     const Program *p = f->program;
     for (int64_t tokens = p->sequence / 2; !found.plan && p && tokens >= p->cluster.world; tokens /= 2) {
         in.sequence = tokens;
         p = front_end(f->arena, diags_new(f->arena), &in);
         if (p)
-            found = search_open(f->arena, diags_new(f->arena), p);
+            found = search_rows(f->arena, p);
     }
     if (!found.plan) {
         search_open(f->arena, d, f->program);
