@@ -105,11 +105,15 @@ bool cost_is_of_program(const Program *p);
 typedef struct Bound {
     double step, any_weights, all;
 } Bound; /* all: with the optimizer */
-struct StepModel;
-/* known: NULL, or the list with its times, for all bounds of one draft; {0}: not known yet. */
-Bound cost_bound(Arena *a, const Draft *d, struct StepModel *known);
+Bound cost_bound(Arena *a, const Draft *uncopied);
 /* A weaker bound, found faster: attention waits for no transfer, and ranges need not be decided. */
-Bound cost_bound_computing(Arena *a, const Draft *d, struct StepModel *known);
+Bound cost_bound_computing(Arena *a, const Draft *uncopied);
+/* The draft with nothing in the host's memory. A choice that saves less has less to copy, so it may be faster
+ * with as much offloaded. */
+Draft cost_uncopied(const Draft *d);
+/* The draft's operations with their times, for its `model` and that of drafts with the same KEY_STEP and
+ * KEY_COUNTS; where devices differ, KEY_ATTENDS too. */
+struct StepModel *cost_model(Arena *a, const Draft *d);
 CostBatches cost_batches(const Draft *d); /* over all drawn batches */
 /* With the pairs and the partition of a drawn batch, until as many others as are kept are drawn. */
 Draft cost_drawn(Arena *a, const Draft *d, int batch);

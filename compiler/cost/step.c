@@ -556,11 +556,22 @@ static StepParts reuse_attention(Arena *a, const Draft *d, const StepParts *atte
     return p;
 }
 
+StepModel *cost_model(Arena *a, const Draft *d)
+{
+    StepModel *m = NEW(a, StepModel);
+    *m = model_make(a, d->program, &d->choice, d->partition, d->units,
+                    step_pairs(a, d->program, &d->choice, d->partition, d->counts), 0);
+    return m;
+}
+
+/* Its own rank is the one that attends most. */
 static StepModel model_of(Arena *a, const Draft *d, const StepParts *p)
 {
-    return model_make(a, d->program, &d->choice, d->partition, d->units,
-                      step_pairs(a, d->program, &d->choice, d->partition, d->counts),
-                      p->group * d->choice.ranks + p->rank[p->busiest]);
+    const int own = p->rank[p->busiest];
+    StepModel m = d->model ? *d->model : *cost_model(a, d);
+    m.own = find_kind(&m, rank_kind_of(m.cluster, choice_rank(&d->choice, p->group, own),
+                                       (double)d->partition->of[own].tokens));
+    return m;
 }
 
 /* Fills all fields but cost/stream.c's. */
@@ -633,8 +644,7 @@ static Bound bound_of(Arena *a, const StepParts *p, const StepModel *m)
     return all;
 }
 
-/* A choice that saves less has less to copy, so it may be faster with as much offloaded. */
-static Draft without_copies(const Draft *d)
+Draft cost_uncopied(const Draft *d)
 {
     Draft t = *d;
     t.choice.offload_values = t.choice.offload_layers = t.choice.fetch_chunks = 0;
@@ -643,32 +653,18 @@ static Draft without_copies(const Draft *d)
     return t;
 }
 
-/* The model of the draft's list does not depend on ranges. Its own rank is the one that attends most. */
-static StepModel model_by(Arena *a, const Draft *d, const StepParts *p, StepModel *known)
+Bound cost_bound(Arena *a, const Draft *uncopied)
 {
-    const int own = p->rank[p->busiest];
-    StepModel m = known && known->step ? *known : model_of(a, d, p);
-    m.own = find_kind(&m, rank_kind_of(m.cluster, choice_rank(&d->choice, p->group, own),
-                                       (double)d->partition->of[own].tokens));
-    if (known)
-        *known = m;
-    return m;
-}
-
-Bound cost_bound(Arena *a, const Draft *d, StepModel *known)
-{
-    const Draft t = without_copies(d);
-    const StepParts p = begin_parts(a, &t);
-    const StepModel m = model_by(a, &t, &p, known);
+    const StepParts p = begin_parts(a, uncopied);
+    const StepModel m = model_of(a, uncopied, &p);
     return bound_of(a, &p, &m);
 }
 
-Bound cost_bound_computing(Arena *a, const Draft *d, StepModel *known)
+Bound cost_bound_computing(Arena *a, const Draft *uncopied)
 {
-    const Draft t = without_copies(d);
-    StepParts p = attend_all(a, &t, KNOWN_COMPUTING);
-    add_rest(a, &p, &t, false);
-    const StepModel m = model_by(a, &t, &p, known);
+    StepParts p = attend_all(a, uncopied, KNOWN_COMPUTING);
+    add_rest(a, &p, uncopied, false);
+    const StepModel m = model_of(a, uncopied, &p);
     return bound_of(a, &p, &m);
 }
 

@@ -122,6 +122,28 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     return parts;
 }
 
+const struct StepModel *search_model(Searcher *s, const Draft *t)
+{
+    const unsigned keys = KEY_STEP | KEY_COUNTS | (cost_mixed(&s->program->cluster) ? KEY_ATTENDS : 0);
+    for (int i = 0; i < MODELLED && i < s->models; i++)
+        if (choice_same(&s->modelled[i].choice, &t->choice, keys))
+            return s->modelled[i].model;
+    Modelled *x = &s->modelled[s->models++ % MODELLED];
+    arena_free(x->arena);
+    *x = (Modelled){.choice = t->choice, .arena = arena_new()};
+    Draft of = *t;
+    of.units = units_make(x->arena, t->program, &t->shape, t->choice.within);
+    x->model = cost_model(x->arena, &of);
+    return x->model;
+}
+
+Draft search_uncopied(Searcher *s, Draft t)
+{
+    Draft x = cost_uncopied(&t);
+    x.model = x.attention.n ? search_model(s, &x) : NULL;
+    return x;
+}
+
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t)
 {
     for (int i = 0; i < s->proved.n && !t->choice.of_mask; i++)
@@ -138,6 +160,9 @@ void search_forget(Searcher *s)
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         arena_free(s->attended[i].arena);
     s->attends = 0;
+    for (int i = 0; i < MODELLED && i < s->models; i++)
+        arena_free(s->modelled[i].arena);
+    s->models = 0;
     forget_loaded(s);
     if (s->drawn)
         drawn_forget(s->drawn);

@@ -117,7 +117,10 @@ static const Plan *prove(Searcher *s, Arena *a, Diags *d, const Draft *t)
 static Cost cost_of(Searcher *s, Arena *a, const Draft *of)
 {
     Draft t = *of;
-    t.attended = a != s->arena ? search_attended(s, of) : NULL;
+    if (a != s->arena) {
+        t.attended = search_attended(s, of);
+        t.model = search_model(s, of);
+    }
     const double most = mask_draws(s->program) ? search_to_win(s, &of->choice) : search_fastest(s);
     /* over drawn batches the winner may be slower by its plan than others */
     return cost_draft(a, &t, a == s->arena ? INFINITY : lost * most);
@@ -139,11 +142,11 @@ static bool ends(Diags *d, const Candidate *x)
 /* Whether a candidate that does not fit could win if it did: needing less memory never takes less time. */
 static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of)
 {
-    Draft t = *of;
     double step = 0;
     if (isfinite(search_fastest(s))) {
+        Draft t = search_uncopied(s, *of);
         t.attended = a != s->arena ? search_attended(s, of) : NULL;
-        step = cost_bound(a, &t, NULL).step;
+        step = cost_bound(a, &t).step;
     }
     x->too_slow = step > search_to_win(s, &x->choice);
     if (x->too_slow)

@@ -570,11 +570,11 @@ static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 }
 
 /* With attention that takes its computing, or its bytes over the busiest link. */
-static double moving_seconds(Searcher *s, Arena *a, const Draft *of, StepModel *model)
+static double moving_seconds(Searcher *s, Arena *a, const Draft *of)
 {
     Draft t = *of;
     t.attended = choice_keeps_tail(&t.choice) ? NULL : search_attended_least(s, of);
-    return t.attended ? cost_bound(a, &t, model).any_weights : 0;
+    return t.attended ? cost_bound(a, &t).any_weights : 0;
 }
 
 /* For any value of `weights`. Most candidates lose by computing alone, which is cached for others that
@@ -585,17 +585,16 @@ static double least_seconds(Searcher *s, const Choice *c)
     if (*computing > search_to_win(s, c))
         return *computing;
     Arena *a = arena_new();
-    Draft t = search_begin(s, a, diags_new(a), c);
-    StepModel model = {0};
+    Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), c));
     if (t.attention.n && !*computing)
-        *computing = cost_bound_computing(a, &t, &model).any_weights;
+        *computing = cost_bound_computing(a, &t).any_weights;
     double least = t.attention.n ? *computing : 0;
     if (t.attention.n && least <= search_to_win(s, c))
-        least = fmax(least, moving_seconds(s, a, &t, &model));
+        least = fmax(least, moving_seconds(s, a, &t));
     if (t.attention.n && least <= search_to_win(s, c)) {
         search_add_ranges(s, a, &t);
         t.attended = search_attended(s, &t);
-        least = cost_bound(a, &t, &model).any_weights;
+        least = cost_bound(a, &t).any_weights;
     }
     arena_free(a);
     return least;
@@ -605,12 +604,12 @@ static double least_seconds(Searcher *s, const Choice *c)
 static double own_seconds(Searcher *s, const Choice *c)
 {
     Arena *a = arena_new();
-    Draft t = search_begin(s, a, diags_new(a), c);
+    Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), c));
     double least = 0;
     if (t.attention.n) {
         search_add_ranges(s, a, &t);
         t.attended = search_attended(s, &t);
-        least = cost_bound(a, &t, NULL).step;
+        least = cost_bound(a, &t).step;
     }
     arena_free(a);
     return least;

@@ -52,6 +52,9 @@ typedef struct Loaded {
 } Loaded;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
+/* Operations of a step with their times, in an arena of its own. */
+typedef struct Modelled { Choice choice; Arena *arena; const struct StepModel *model; } Modelled;
+enum { MODELLED = 32 }; /* the last ones */
 enum { ATTENDED = 2 }; /* the last ones; candidates with the same attention are consecutive */
 /* The escalated settings at which candidates with equal activation memory fit, counting activations only:
  * none of them needs less than all of these. */
@@ -131,6 +134,8 @@ typedef struct Searcher {
     Loaded loaded; /* the last one; it is simulated next, if at all */
     Attended attended[ATTENDED];
     int attends; /* how many are stored */
+    Modelled modelled[MODELLED];
+    int models; /* how many were stored */
     int evaluations; /* candidates that went through the passes, including those for activations only */
     Speeds *speeds; /* computed on first use */
     Candidates data; /* numbers of groups to try, falling */
@@ -246,6 +251,10 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t);
 /* Lower bounds of the attention's times while its ranges are open, from loads that search_ranges uses then;
  * NULL: ranges are decided, or loads depend on more than KEY_RANGES. */
 const struct StepParts *search_attended_least(Searcher *s, const Draft *t);
+/* As cost_model, cached for all choices with the same list. */
+const struct StepModel *search_model(Searcher *s, const Draft *t);
+/* As cost_uncopied, with its model. */
+Draft search_uncopied(Searcher *s, Draft t);
 void search_forget(Searcher *s); /* frees the results of search_ranges and search_attended */
 /* As verify_attention, cached for all choices with the same attention. */
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);

@@ -198,7 +198,7 @@ static void attention_of_other_savings_serves(void **state)
         k.tail = rules[i / 2 / countof(rules)].tail;
         Draft d = make(a, &k);
         const Cost own = cost_draft(a, &d, INFINITY);
-        const Bound bound = cost_bound(a, &d, NULL);
+        const Bound bound = cost_bound(a, &d);
         d.attended = &attended;
         const Cost again = cost_draft(a, &d, INFINITY);
         assert_true(again.step == own.step && again.compute == own.compute);
@@ -206,7 +206,7 @@ static void attention_of_other_savings_serves(void **state)
         assert_true(again.bytes_link == own.bytes_link);
         for (int row = 0; row < BURST_ROW_COUNT; row++)
             assert_true(again.rows[row] == own.rows[row]);
-        assert_true(cost_bound(a, &d, NULL).step == bound.step);
+        assert_true(cost_bound(a, &d).step == bound.step);
         arena_free(a);
     }
 }

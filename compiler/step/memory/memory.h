@@ -169,6 +169,7 @@ typedef struct Draft {
     Memory memory;
     /* of another draft with the same attention (cost.h); NULL: attention is simulated */
     const struct StepParts *attended;
+    const struct StepModel *model; /* NULL, or as cost_model */
     /* its attention's work and traffic, found when its ranges were chosen (cost.h); NULL: not found */
     const struct AttentionLoads *loads;
     struct DrawnInputs *drawn; /* shared with others (cost.h); NULL: its own */
