@@ -21,8 +21,10 @@ typedef struct Candidate {
     bool less_evaluated;       /* a candidate that needs less was tried */
     bool too_slow;         /* it is too large, and would not win if it fitted */
     bool alike;            /* tried with another's escalated settings alone */
-    /* index among the open candidates; index of the first that differs only in weights */
-    int order, equal_but_weights;
+    /* position among all candidates, simpler ones first; index of the first open one that differs only in
+     * weights */
+    int64_t order;
+    int equal_but_weights;
     double least;          /* of that first one: lower bound in seconds for every value of weights */
     size_t needs; /* bytes of a rank, if evaluated */
     double host;  /* bytes of the host with most ranks */
@@ -92,6 +94,7 @@ typedef struct Rival {
     Candidate of;
     Strain strain;
 } Rival;
+typedef Vec(Rival) Rivals;
 /* Summary of the first `n` tried candidates that work. fastest: seconds of a step, 0: none works; forms: only
  * with drawn batches. */
 typedef struct Tried {
@@ -140,7 +143,7 @@ typedef struct Searcher {
     Speeds *speeds; /* computed on first use */
     Candidates data; /* numbers of groups to try, falling */
     Candidates open; /* of the current number of groups: to be tried */
-    Vec(Rival) rivals; /* of the current number of groups: whose strain is known */
+    Rivals rivals; /* of the current number of groups: whose strain is known */
     Candidates all;  /* tried candidates, simpler ones first */
     Tried tried;
     Vec(Skipped) skipped;

@@ -395,7 +395,7 @@ static unsigned hash_but_weights(const Candidate *x)
 /* For each open candidate, finds the first that differs only in weights; that may be itself. */
 static void find_equal_but_weights(Searcher *s)
 {
-    enum { MOST_OPEN = 1 << 24 };
+    enum { MOST_OPEN = 1 << 24, KINDS = SCHEDULES_LEVELS + 1 };
     int places = 1;
     while (places < 2 * s->open.n)
         places *= 2;
@@ -407,7 +407,7 @@ static void find_equal_but_weights(Searcher *s)
         while (first[at] && !same_but_weights(x, &s->open.at[first[at] - 1]))
             at = (at + 1) & (unsigned)(places - 1);
         first[at] = first[at] ? first[at] : i + 1;
-        x->order = s->kind * MOST_OPEN + i; /* simpler ones come first, whichever was tried first */
+        x->order = ((int64_t)x->value[DATA] * KINDS + s->kind) * MOST_OPEN + i;
         x->equal_but_weights = first[at] - 1;
     }
     arena_free(a);
@@ -588,20 +588,14 @@ static bool tries_kind(const Searcher *s, const Candidate *data, ScheduleKind ki
            (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= most);
 }
 
-/* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before
- * simulation. */
-static void try_data(Searcher *s, const Candidate *data)
+static void try_kinds(Searcher *s, const Candidate *data, const ScheduleKind *kinds, int n)
 {
-    static const ScheduleKind kinds[] = {SCHEDULES_SHARING, SCHEDULES_SIMPLE, SCHEDULES_LEVELS};
-    const int from = s->all.n;
-    s->rivals.n = 0;
-    for (int i = 0; i < countof(kinds); i++) {
+    for (int i = 0; i < n; i++) {
         s->kind = kinds[i];
         if (tries_kind(s, data, kinds[i]))
             try_kind(s, data);
     }
     s->kind = SCHEDULES_SIMPLE;
-    set_in_order(s, from);
 }
 
 double data_least(const Program *p, const double *pairs, int data)
@@ -621,17 +615,26 @@ double data_least(const Program *p, const double *pairs, int data)
     return least;
 }
 
+/* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before
+ * simulation. There are most schedules with levels, so these wait until each number of groups has been tried
+ * with others. */
 static void try_all(Searcher *s)
 {
+    static const ScheduleKind kinds[] = {SCHEDULES_SHARING, SCHEDULES_SIMPLE, SCHEDULES_LEVELS};
     const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
-    for (int i = 0; i < s->data.n; i++) {
-        const int data = s->data.at[i].choice.data;
-        const double best = search_fastest(s), least = pairs ? data_least(s->program, pairs, data) : 0;
-        if (least < best * (1 - tie))
-            try_data(s, &s->data.at[i]);
-        else
-            *vec_push(s->arena, &s->skipped) = (Skipped){data, least};
-    }
+    Rivals *rivals = NEW_ARRAY(s->arena, Rivals, s->data.n); /* by number of groups */
+    for (int levels = 0; levels < 2; levels++)
+        for (int i = 0; i < s->data.n; i++) {
+            const Candidate *data = &s->data.at[i];
+            const double least = pairs ? data_least(s->program, pairs, data->choice.data) : 0;
+            s->rivals = rivals[i];
+            if (least < search_fastest(s) * (1 - tie))
+                try_kinds(s, data, &kinds[2 * levels], 2 - levels);
+            else if (!levels)
+                *vec_push(s->arena, &s->skipped) = (Skipped){data->choice.data, least};
+            rivals[i] = s->rivals;
+        }
+    set_in_order(s, 0);
 }
 
 /* Tries variants of the fastest layout in these settings. */
