@@ -419,12 +419,15 @@ static void refuse_in_infer(Checker *c, Span at, const char *name, const char *w
 }
 
 /* Weights are whole, so that they do not travel for each token; a rank's shard of them is what files are read
- * into. Chunks of heads have no whole keys to be kept. */
+ * into. With one token after a prompt they may be gathered layer by layer, as in training. Chunks of heads
+ * have no whole keys to be kept. */
 void settle_infer_layout(Checker *c, Layout *l)
 {
     static const char backward[] = "it has no backward";
     const bool saves_least = l->saving.upper && !l->saving.group && saving_rule(l->saving) == RECOMPUTE_FULL;
-    const Sharding whole = c->program->cluster.world > 1 ? SHARDING_ZERO1 : SHARDING_ZERO3;
+    const bool sharded = l->weights.given && !l->weights.is_auto && l->weights.value == SHARDING_ZERO3,
+               several = c->program->cluster.world > 1;
+    const Sharding whole = several && !sharded ? SHARDING_ZERO1 : SHARDING_ZERO3;
     if (!c->infer)
         return;
     const struct {
@@ -445,6 +448,11 @@ void settle_infer_layout(Checker *c, Layout *l)
     };
     for (int i = 0; i < countof(none); i++)
         refuse_in_infer(c, none[i].at, none[i].name, none[i].why);
+    if (sharded && several && c->program->infer.tokens > 1)
+        diag_error(
+            c->diags, l->weights.span,
+            "`weights zero3` requires `tokens 1` in a program that infers: each later token would gather "
+            "all weights again; remove it, or split them with `tensor`");
     l->data = (Setting){.value = 1, .given = l->data.given, .span = l->data.span};
     l->saving = saving_by(RECOMPUTE_FULL, 0);
     l->offload = l->update = l->gradients = l->overlap = l->fetch = (Setting){0};

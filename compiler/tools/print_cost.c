@@ -140,6 +140,8 @@ static void print_lengths(Arena *a, const Plan *plan, const Cost *c, Text *out)
     for (int i = 0; i < n->lengths; i++)
         text_printf(out, "prompts of %lld tokens: first token after %s\n", (long long)n->length[i],
                     time_text(a, first[i], 6));
+    if (n->tokens == 1)
+        return; /* there are none */
     text_printf(out, "each further token: %s%s\n", time_text(a, cost_continued(plan_draft(plan)), 6),
                 cost_token_splits(plan_draft(plan))
                     ? ", its products split over the ranks that share a prompt"

@@ -40,6 +40,8 @@ LAYOUTS = {  # ranks, layout
     "tensor_split": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
     "queries": (2, "context 2; schedule ring; partition zigzag; travel keys; token chunks 2, attention;"),
 }
+TRAVELS = "weights zero3;"  # gathered layer by layer, for the token after a prompt alone
+LAYOUTS |= {"gathered": (4, LAYOUTS["ring"][1] + TRAVELS), "tensor_gathered": (4, LAYOUTS["tensor"][1] + TRAVELS)}
 SEVERAL = [name for name in LAYOUTS if name != "one"]
 TRAINED = {"trained_llama31": "llama31", "trained_gemma2": "gemma2"}  # name: what it is before
 TRAINED_STEPS = 40
@@ -49,6 +51,10 @@ NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3"
          *TRAINED)
 LEAST_RECURRENT = 32  # tokens of a recurrent model's shortest length: pieces of four ranks have the rows of a convolution
 TURNS = 4  # runs until every family was tested
+
+
+def tokens_of(layout):
+    return 1 if TRAVELS in layout else TOKENS
 
 
 def is_recurrent(name):
@@ -104,7 +110,7 @@ class Case(run_families.Case):
         text = self.programs.imported(self.folder / "start")
         text = re.sub(r"sequence \S+;.*\n", "", text[:text.index("train {")])
         lengths = ", ".join(map(str, self.lengths))
-        return text + f'layout {{ {layout} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {TOKENS};{" products split;" * split} }}\n'
+        return text + f'layout {{ {layout} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {tokens_of(layout)};{" products split;" * split} }}\n'
 
     def wanted(self, tokens):
         """[len(tokens)][vocab] in float64."""
@@ -123,12 +129,13 @@ class Case(run_families.Case):
     def compare(self, prompt, lines, layout):
         import torch
         chosen, last = lines[:-1], lines[-1]
-        require(len(chosen) == TOKENS and last["tokens"] == TOKENS, f"{self.name}, {layout}: {last}, expected {TOKENS} tokens")
+        count = tokens_of(LAYOUTS[layout][1])
+        require(len(chosen) == count and last["tokens"] == count, f"{self.name}, {layout}: {last}, expected {count} tokens")
         require(last["length"] == min(n for n in self.lengths if n >= len(prompt)), f"{self.name}, {layout}: a prompt of {len(prompt)} tokens: {last}")
         tokens = [line["token"] for line in chosen]
         wanted = self.wanted(prompt + tokens[:-1])[len(prompt) - 1:]
         apart = (torch.tensor([line["logits"] for line in chosen], dtype=torch.float64) - wanted).abs().max(-1).values / wanted.abs().max(-1).values
-        behind = (wanted.max(-1).values - wanted[range(TOKENS), tokens]) / wanted.abs().max(-1).values
+        behind = (wanted.max(-1).values - wanted[range(count), tokens]) / wanted.abs().max(-1).values
         bound = LOGITS
         if apart.max() > LOGITS and is_recurrent(self.name):
             single = self.single(prompt + tokens[:-1])[len(prompt) - 1:]

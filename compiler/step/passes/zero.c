@@ -136,12 +136,11 @@ static bool has_gradients(const Block *b, int group)
 static void tie_head(const Weights *w)
 {
     Block *b = &w->step->block[BLOCK_HEAD];
-    if (w->step->forward)
-        return; /* its weights last */
-    const int loss = op_first(b, OP_LOSS);
-    if (!w->sums_last)
+    const int loss = w->step->forward ? 0 : op_first(b, OP_LOSS);
+    if (!w->sums_last && !w->step->forward)
         op_insert(w->step, b, loop_end(w->step, b, loss), reduce(w, w->tied_sum, true, false));
-    op_insert(w->step, b, loop_begin(w->step, b, loss), zero(w, w->tied_sum, true));
+    if (!w->step->forward)
+        op_insert(w->step, b, loop_begin(w->step, b, loss), zero(w, w->tied_sum, true));
     if (!w->weights_last)
         op_insert(w->step, b, 0, gather(w, w->tied, 0, true));
 }
@@ -237,7 +236,9 @@ static void visit_block(const Weights *w, int block)
     const int groups = step_groups(w->step, block);
     const bool gradients = has_gradients(b, 0),
                again = block == BLOCK_EMBED_BACK && w->step->program->model.tied;
-    const bool gathers = w->weights_last ? block < BLOCK_HEAD && !w->alone : block != BLOCK_EMBED_BACK;
+    const int last = w->step->forward ? BLOCK_HEAD
+                                      : BLOCK_EMBED_BACK; /* no visit follows that needs weights */
+    const bool gathers = w->weights_last ? block < BLOCK_HEAD && !w->alone : block < last;
     use_unit(w, b);
     for (int g = 1; g <= groups; g++)
         visit_group(w, block, g);
@@ -267,6 +268,11 @@ static int add_value(Step *s, const char *name, ValueKind kind, Dim dim, Element
 {
     return step_add_value(
         s, (Value){.name = name, .kind = kind, .dim = {dim}, .element = e, .index = index, .gradient = -1});
+}
+
+static int add_tied(Step *s)
+{
+    return add_value(s, "tied", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, INDEX_NONE);
 }
 
 static Weights add_values(Step *s, Sharding sharding, bool bf16)
@@ -302,12 +308,15 @@ static Weights add_values(Step *s, Sharding sharding, bool bf16)
         w.weight = w.tied = add_value(s, "weight", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION,
                                       w.weights_last ? INDEX_UNIT : INDEX_VISIT);
     }
+    const bool tied = s->program->model.tied && !w.weights_last; /* gathered once more, for the head */
+    if (tied && s->forward)
+        w.tied = add_tied(s);
     if ((alone && w.sums_last) || s->forward)
         return w;
     w.sum = w.tied_sum = add_value(s, "grad", VALUE_SUM, DIM_UNIT, EL_FLOAT,
                                    w.sums_last ? INDEX_UNIT : INDEX_VISIT);
-    if (s->program->model.tied && !w.weights_last)
-        w.tied = add_value(s, "tied", VALUE_WEIGHT, DIM_UNIT, EL_ACTIVATION, INDEX_NONE);
+    if (tied)
+        w.tied = add_tied(s);
     if (s->program->model.tied && !w.sums_last)
         w.tied_sum = add_value(s, "grad_tied", VALUE_SUM, DIM_UNIT, EL_FLOAT, INDEX_NONE);
     return w;
