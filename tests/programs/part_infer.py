@@ -21,7 +21,7 @@ NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe gpt_oss deepseek_v2 starco
 SPLIT = "llama31 gemma2 deepseek_v2 qwen3_5 granite4_h qwen3_moe falcon_h1"  # what several GPUs run
 # of which half of an expert, or of a scan's gates, is too narrow for CUDA, or heads are odd: not in layouts with `tensor`
 WHOLE = "gpt_oss qwen3_moe olmo_hybrid nemotron_h falcon_h1".split()
-LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "two_split", "tensor_two", "queries"),
+LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "two_split", "two_gathered", "tensor_two", "queries"),
            4: ("ring", "ring_split", "ulysses", "usp", "double", "tensor")}
 
 
@@ -35,8 +35,9 @@ def prepared():
     cases["qwen3_5"] = (cases["qwen3_5"][0], cases["qwen3_5"][1] | dict(linear_num_value_heads=8))  # two tensor ranks have gates of 16 bytes each
     run_infer.run_families.SIZES["max_position_embeddings"] = 2 * part_families.SEQUENCE
     run_infer.LENGTHS, run_infer.TOKENS, run_infer.PROMPTS = LENGTHS, TOKENS, PROMPTS
-    for name in ("two_ring", "two_split"):
-        run_infer.LAYOUTS[name] = (2, run_infer.LAYOUTS["ring"][1].replace("context 4", "context 2"))
+    for name in ("two_ring", "two_split", "two_gathered"):
+        like = "gathered" if "gathered" in name else "ring"
+        run_infer.LAYOUTS[name] = (2, run_infer.LAYOUTS[like][1].replace("context 4", "context 2"))
     return run_infer
 
 
@@ -52,32 +53,32 @@ def peer_logits(case, tokens):
         return case.peer(input_ids=torch.tensor([tokens]).cuda()).logits[0].double().cpu()
 
 
-def compare(case, prompt, lines):
+def compare(case, prompt, lines, count):
     """Of the greatest logit: how far logits are apart, transformers' in bf16, and how far behind the best a chosen token is; how many
     tokens are others than the truth's."""
     import torch
     chosen, last = lines[:-1], lines[-1]
-    if len(chosen) != TOKENS or last["length"] != min(n for n in LENGTHS if n >= len(prompt)):
+    if len(chosen) != count or last["length"] != min(n for n in LENGTHS if n >= len(prompt)):
         raise machine.Failed(f"a prompt of {len(prompt)} tokens: {len(chosen)} tokens, {last}")
     tokens = [line["token"] for line in chosen]
     everything = prompt + tokens[:-1]
     wanted, peer = (x[len(prompt) - 1:] for x in (case.wanted(everything), peer_logits(case, everything)))
     most = wanted.abs().max(-1).values
     found = torch.tensor([line["logits"] for line in chosen], dtype=torch.float64)
-    behind = (wanted.max(-1).values - wanted[range(TOKENS), tokens]) / most
+    behind = (wanted.max(-1).values - wanted[range(count), tokens]) / most
     return (*(((x - wanted).abs().max(-1).values / most).max().item() for x in (found, peer)), behind.max().item(), int((behind > 0).sum()))
 
 
-def check(m, case, layout, program):
+def check(m, case, layout, program, count):
     prompts = case.folder / "prompts"
     prompts.write_text("".join(json.dumps({"prompt": prompt, "logits": True}) + "\n" for prompt in case.prompts))
     out = m.run([program, "--prompts", prompts], program.name, 120)[1]
     lines = [json.loads(line) for line in out.splitlines() if line.startswith('{"prompt"')]
-    found = [compare(case, prompt, [line for line in lines if line["prompt"] == i]) for i, prompt in enumerate(case.prompts)]
+    found = [compare(case, prompt, [line for line in lines if line["prompt"] == i], count) for i, prompt in enumerate(case.prompts)]
     apart, peer, behind = (max(row[i] for row in found) for i in range(3))
     bound = max(LIMIT, PEER_LIMIT * peer)
     m.add("infer", f"{case.name}, {layout}", f"logits differ by {apart:.1e} of the greatest (transformers' bf16 {peer:.1e}); of "
-          f"{TOKENS * len(PROMPTS)} tokens {sum(row[3] for row in found)} others, at most {behind:.1e} behind", f"<= {bound:.1e}",
+          f"{count * len(PROMPTS)} tokens {sum(row[3] for row in found)} others, at most {behind:.1e} behind", f"<= {bound:.1e}",
           apart <= bound and behind <= bound)
 
 
@@ -110,6 +111,6 @@ def run(m):
         try:
             if isinstance(program, machine.Failed):
                 raise program
-            check(m, made[name], layout, program)
+            check(m, made[name], layout, program, run_infer.tokens_of(run_infer.LAYOUTS[layout][1]))
         except Exception as reason:
             m.failed("infer", f"{name}, {layout}", reason)
