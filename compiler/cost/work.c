@@ -176,7 +176,7 @@ static double selecting_share(const Program *p)
 static Collective select_collective(const Step *s)
 {
     const Program *p = s->program;
-    const Heads h = s->shape.rank;
+    const Heads h = s->shape.chunk;
     double bytes = 0;
     for (int i = 0; i < p->selection_count; i++) {
         const Selection *x = &p->selections[i];
@@ -184,7 +184,7 @@ static Collective select_collective(const Step *s)
                      tiles = (double)select_tiles(p, x),
                      query = (double)(x->query_rows * select_row(&p->model, x, h, false)),
                      key = (double)select_key_words(p, x, h), queries = x->query_rows > 1 ? tiles * query : 0;
-        bytes = fmax(bytes, 4 * (blocks * key + queries + tiles * (double)select_words(&s->shape, x)));
+        bytes = fmax(bytes, 4 * (blocks * key + queries + tiles * (double)select_words(h, x)));
     }
     return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
 }
@@ -242,10 +242,11 @@ enum { SCORE_HEADS = 8, SCORE_COLUMNS = 16 };
 /* Per token. A device reads what represents a block once for every SCORE_HEADS heads of a key head (measured
  * for lists of a key head: at 0.6 of memory's rate, from its cache), but products with every key take longer.
  */
-static Work score_work(const Step *s, const Selection *x)
+static Work score_work(const Step *s, const Selection *x, bool is_short)
 {
     const Program *p = s->program;
-    const Heads h = x->indexer ? (Heads){p->model.indexer.heads, p->model.indexer.kv_heads} : s->shape.rank;
+    const Heads h = x->indexer ? (Heads){p->model.indexer.heads, p->model.indexer.kv_heads}
+                               : shape_chunk(&s->shape, is_short);
     const int64_t query = select_row(&p->model, x, h, false), dim = query / h.heads,
                   group = h.heads / h.kv_heads;
     const double scores = (double)select_tiles(p, x) * (double)p->sequence / (double)x->block /
@@ -262,19 +263,19 @@ static Work score_work(const Step *s, const Selection *x)
     return w;
 }
 
-static Work select_work(const Step *s, const Op *o)
+static Work select_work(const Step *s, const Op *o, bool is_short)
 {
     const Program *p = s->program;
     Work most = {0};
     for (int i = 0; i < p->selection_count; i++) {
-        const Work w = score_work(s, &p->selections[i]);
+        const Work w = score_work(s, &p->selections[i], is_short);
         most.flops = fmax(most.flops, w.flops);
         most.products = fmax(most.products, w.products);
         most.bytes = fmax(most.bytes, w.bytes);
     }
     return (Work){.flops = selecting_share(p) * most.flops,
                   .products = selecting_share(p) * most.products,
-                  .bytes = selecting_share(p) * (most.bytes + operand_bytes(s, o, o->read[1], false)),
+                  .bytes = selecting_share(p) * (most.bytes + operand_bytes(s, o, o->read[1], is_short)),
                   .seconds = sequence_collective(s, o).seconds};
 }
 
@@ -378,7 +379,7 @@ Work op_work(const Step *s, const Op *o, int block, int unit, bool is_short)
                       .bytes = added_bytes(s, o, is_short)};
     case WORK_EXPERTS: return experts_work(s, o);
     case WORK_SCAN: return scan_work(s, o);
-    case WORK_SELECT: return select_work(s, o);
+    case WORK_SELECT: return select_work(s, o, is_short);
     case WORK_LOSS: return loss_work(s, o, product_flops(s, o, &s->block[block], false));
     case WORK_NEXT: return (Work){.products = product_flops(s, o, &s->block[block], false)};
     case WORK_TENSOR: return (Work){.seconds = tensor_collective(s, o).seconds};

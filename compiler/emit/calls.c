@@ -51,7 +51,7 @@ static const char *rows_text(const Printer *p, const Op *o, int none)
 static const char *operand_text(const Printer *p, const Op *o, Operand x)
 {
     const Value *v = &p->step->values.at[x.value];
-    if (!op_takes_rows(p->step, o, x.value))
+    if (!op_takes_rows(p->step, o, x.value) || v->dim[1] == DIM_LISTS) /* lists of all heads lie by tiles */
         return variable(p, o, x);
     if (op_in_loop(p->step, o, LOOP_HEADS))
         return arena_printf(p->emit->arena, "%s + %s", variable(p, o, x), heads_begin_text(p, v));

@@ -229,9 +229,9 @@ int64_t select_tiles(const Program *p, const Selection *s)
     return (p->sequence + s->queries - 1) / s->queries;
 }
 
-int64_t select_words(const Shape *shape, const Selection *s)
+int64_t select_words(Heads h, const Selection *s)
 {
-    const int lists = s->for_each > 0 ? shape->rank.heads : shape->rank.kv_heads;
+    const int lists = s->for_each > 0 ? h.heads : h.kv_heads;
     return s->top * (s->for_each < 0 ? 1 : lists);
 }
 
@@ -261,7 +261,7 @@ int64_t select_scratch(const Program *p, const Shape *shape, int ranks, int64_t 
                                     .key_words = select_key_words(p, s, shape->rank),
                                     .query_words = s->query_rows *
                                                    select_row(&p->model, s, shape->rank, false),
-                                    .list_words = select_words(shape, s),
+                                    .list_words = select_words(shape->rank, s),
                                     .top = s->top,
                                     .device = p->target->device_memory,
                                     .tables = p->table_count};
@@ -325,7 +325,8 @@ int64_t model_dim(const Model *m, const Shape *s, Heads h, Dim d)
 
 bool dim_of_heads(Dim d)
 {
-    return dim_of_queries(d) || dim_of_keys(d) || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_OWN;
+    return dim_of_queries(d) || dim_of_keys(d) || d == DIM_HEADS || d == DIM_KEY_HEADS || d == DIM_OWN ||
+           d == DIM_LISTS;
 }
 
 bool dim_of_indexer(Dim d)

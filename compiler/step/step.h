@@ -69,11 +69,14 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
     X(HEADS, "heads") \
     X(KEY_HEADS, "kv_heads") \
     X(HEAD, "head_dim") \
-    X(FFN, "ffn") X(PAIR, "2 * ffn") X(UNIT, "unit") X(SHARD, "shard") X(SCRATCH, "scratch") \
-        X(MATRICES, "matrices of an owner")    /* of the ranks that split a layer's weights */ \
+    X(FFN, "ffn") \
+    X(PAIR, "2 * ffn") \
+    X(UNIT, "unit") \
+    X(SHARD, "shard") X(SCRATCH, "scratch") \
+        X(MATRICES, "matrices of an owner") /* of the ranks that split a layer's weights */ \
         X(CHUNK, "chunk") X(TAIL, "tail") X(VOCAB, "vocab") \
-            X(ALL_TOKENS, "all tokens")    /* of values and outputs, where they are not as wide as keys and \
-                      queries: dim_of */ \
+            X(ALL_TOKENS, "all tokens") /* of values and outputs, where they are not as wide as keys and \
+                   queries: dim_of */ \
         X(VALUE, "kv_heads * value_dim") \
             X(OUTPUT, "heads * value_dim") /* multi-head latent attention: a key's own elements, those that \
                                               all heads share, latents */ \
@@ -87,7 +90,7 @@ const char *offload_at(Arena *a, const Program *p, const Shape *shape, const Par
                       "1") /* recurrent layers: queries, keys and values of a token; values; gates; heads */ \
         X(SCAN_COLUMNS, "scan columns") X(SCAN_VALUES, "scan heads * value_dim") X( \
             SCAN_GATES, "scan gates") X(SCAN_HEADS, "scan heads") X(SCAN_VALUE, "scan value_dim") \
-            X(KERNEL, "kernel") X(TILES, "tiles of the sequence") X( \
+            X(KERNEL, "kernel") X(TILES, "tiles of the sequence") X(LISTS, "lists of a tile") X( \
                 CACHE, \
                 "cache") /* all tokens, and those that continue a prompt */ /* of a sequence that ranks \
                                                                                share: pieces of a rank, the \
@@ -345,7 +348,7 @@ void step_infer(Step *s);
 /* Of a selection: tiles of the sequence, words of a tile's lists; and the scratch in which ranks choose, for
  * the largest selection. tokens: of the rank that has most. */
 int64_t select_tiles(const Program *p, const Selection *s);
-int64_t select_words(const Shape *shape, const Selection *s);
+int64_t select_words(Heads h, const Selection *s);
 /* Elements of a token's queries or keys by which it scores; rank: the layer's heads. */
 int64_t select_row(const Model *m, const Selection *s, Heads rank, bool keys);
 /* Words of 4 bytes that represent a block. */

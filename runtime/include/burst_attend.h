@@ -106,8 +106,10 @@ BURST_FN int burst_select_lists(int heads, int q_heads, int kv_heads)
  * tiles, except at the sequence's end. */
 void burst_select_keys(const BurstSelect *s, const BurstChunk *c, const float *k, float *out);
 void burst_select_queries(const BurstSelect *s, const BurstChunk *c, const float *q, float *out);
-/* Moves what a chunk has of each unit of its tokens to where the unit is in the sequence. */
-void burst_select_place(const BurstChunk *c, int64_t unit, int64_t words, const float *from, float *to);
+/* Moves what a chunk has of each unit of its tokens to where the unit is in the sequence: unit u at u * step.
+ */
+void burst_select_place(const BurstChunk *c, int64_t unit, int64_t words, const float *from, int64_t step,
+                        float *to);
 /* lists[tiles of the chunk][burst_select_lists][top]: numbers of blocks, rising, then -1. queries, keys: of
  * the whole sequence; of queries, only those of the chunk's tiles and of the tiles before these are read.
  * scratch: burst_select_scratch bytes (burst_model.h). */

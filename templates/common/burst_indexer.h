@@ -8,15 +8,33 @@
 #define PLAN_INDEX_DIM 0
 #endif
 
-/* lists: of a tile, as many as the layer's heads need. */
+/* Of a tile's lists, their numbers, and those before the heads' that attention processes at a time. */
+static inline int plan_tile_words(const BurstSelection *how)
+{
+    return burst_select_lists(how->heads, PLAN_ALL_HEADS, PLAN_ALL_KV_HEADS) * how->top;
+}
+
+static inline int plan_words_before(const PlanState *s, const BurstSelection *how)
+{
+    return burst_select_lists(how->heads, s->heads.first_query, s->heads.first_key) * how->top *
+           (how->heads != BURST_SELECT_OF_ALL);
+}
+
+/* Whether no heads of the layer follow these. */
+static inline bool plan_last_heads(const PlanState *s)
+{
+    return s->heads.first_query + s->heads.queries == PLAN_ALL_HEADS;
+}
+
+/* lists: of a tile, as many as these heads need. */
 typedef struct PlanScoring {
     int q_heads, kv_heads, dim, lists;
 } PlanScoring;
 
-static inline PlanScoring plan_scoring(const BurstSelection *how)
+static inline PlanScoring plan_scoring(const PlanState *s, const BurstSelection *how)
 {
-    const int lists = burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS);
-    const PlanScoring own = {PLAN_HEADS, PLAN_KV_HEADS, PLAN_HEAD_DIM, lists},
+    const int lists = burst_select_lists(how->heads, s->heads.queries, s->heads.keys);
+    const PlanScoring own = {s->heads.queries, s->heads.keys, PLAN_HEAD_DIM, lists},
                       index = {PLAN_INDEX_HEADS, PLAN_INDEX_KV_HEADS, PLAN_INDEX_DIM, lists};
     return how->indexer ? index : own;
 }

@@ -87,8 +87,7 @@ static inline BurstChosen plan_chosen(const PlanState *s, int head)
     if (how->heads != BURST_SELECT_OF_ALL)
         list = how->heads == BURST_SELECT_OF_HEAD ? head : head / PLAN_KV_SHARE;
     const BurstChosen chosen = {s->chosen + list * how->top,
-                                (int64_t)burst_select_lists(how->heads, PLAN_HEADS, PLAN_KV_HEADS) * how->top,
-                                how->top, 0, INT32_MAX};
+                                plan_tile_words(how), how->top, 0, INT32_MAX};
     return chosen;
 }
 

@@ -70,21 +70,22 @@ static inline int plan_see_chosen(BurstCtx *c, PlanState *s, const BurstChoose *
     const BurstSelection *how = &x->how;
     const int64_t tiles = (PLAN_SEQUENCE + how->queries - 1) / how->queries;
     const BurstChunk *chunk = &s->chunk[s->me];
-    const BurstSelect of = {how,      x->q_heads,    x->kv_heads,     plan_scoring(how).dim,
+    const BurstSelect of = {how,      x->q_heads,    x->kv_heads,     plan_scoring(s, how).dim,
                             x->lists, PLAN_SEQUENCE, s->table_values, PLAN_TABLES};
-    int32_t *all = (int32_t *)malloc((size_t)(2 * tiles * words) * sizeof *all), *own = all + tiles * words;
+    const int64_t step = plan_tile_words(how), before = plan_words_before(s, how);
+    int32_t *all = (int32_t *)malloc((size_t)(2 * tiles * step) * sizeof *all), *own = all + tiles * step;
     int wrong = -1;
     if (!all)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the lists of %lld tiles", (long long)tiles);
-    int status = burst_gpu_download(s->exec, lists, (size_t)(tiles * words) * sizeof *all, all);
+    int status = burst_gpu_download(s->exec, lists, (size_t)(tiles * step) * sizeof *all, all);
     for (int64_t at = 0; at < chunk->tokens && status == BURST_OK; at += how->queries)
-        memcpy(own + at / how->queries * words, all + chunk->position[at] / how->queries * words,
+        memcpy(own + at / how->queries * words, all + chunk->position[at] / how->queries * step + before,
                (size_t)words * sizeof *all);
     if (status == BURST_OK)
         wrong = burst_select_check(&of, chunk, own);
 #ifdef PLAN_SEE_CHOSEN /* of tests */
-    if (status == BURST_OK)
-        PLAN_SEE_CHOSEN(how, tiles, words, all);
+    if (status == BURST_OK && plan_last_heads(s))
+        PLAN_SEE_CHOSEN(how, tiles, step, all);
 #endif
     free(all);
     if (status == BURST_OK && wrong)
@@ -101,7 +102,7 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     const BurstSelection *how = plan_masks[mask]->selection;
     if (!how)
         return BURST_OK;
-    const PlanScoring of = plan_scoring(how);
+    const PlanScoring of = plan_scoring(s, how);
     const BurstSelectSizes n = {PLAN_TOKENS,
                                 PLAN_SEQUENCE,
                                 PLAN_GROUP,
@@ -133,7 +134,8 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
         PLAN_CUDA(
             burst_choose_place(mine, how->queries, n.query_words, own, n.query_words, 1, tiles, compute));
     PLAN_CUDA(plan_choose(s, mask, x, of.dim, tiles, keys, scratch + at.work, (int32_t *)own));
-    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, n.list_words, 1, lists));
+    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, plan_tile_words(how), 1,
+                               lists + plan_words_before(s, how)));
 #if defined PLAN_CHECKED || defined PLAN_SEE_CHOSEN
     BURST_TRY(plan_see_chosen(c, s, &x, n.list_words, lists));
 #endif

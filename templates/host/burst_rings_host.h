@@ -260,7 +260,7 @@ static inline BurstAttend plan_pair(PlanState *s, int q, int kv)
 #ifdef PLAN_SELECTIONS
     if (a.mask->selection) {
         a.chosen = s->chosen;
-        a.chosen_lists = burst_select_lists(a.mask->selection->heads, PLAN_HEADS, PLAN_KV_HEADS);
+        a.chosen_lists = burst_select_lists(a.mask->selection->heads, PLAN_ALL_HEADS, PLAN_ALL_KV_HEADS);
     }
 #endif
     a.q = qs->part[0];

@@ -28,18 +28,20 @@ static inline int plan_share_words(BurstCtx *c, PlanState *s, const float *own, 
 /* The most units of a rank's tokens. */
 static inline int64_t plan_most_units(int64_t unit) { return (PLAN_TOKENS + unit - 1) / unit; }
 
-/* Sends each rank's own units, `words` each, and places them where they are in the sequence. */
+/* Sends each rank's own units, `words` each, and places them where they are in the sequence: unit u at u *
+ * step. */
 static inline int plan_share_units(BurstCtx *c, PlanState *s, int64_t unit, int64_t words, const float *own,
-                                   float *parts, float *all)
+                                   float *parts, int64_t step, float *all)
 {
     const int64_t most = plan_most_units(unit) * words;
     BURST_TRY(plan_share_words(c, s, own, most, parts));
     for (int r = 0; r < PLAN_GROUP; r++)
-        burst_select_place(&s->chunk[r], unit, words, parts + r * most, all);
+        burst_select_place(&s->chunk[r], unit, words, parts + r * most, step, all);
     return BURST_OK;
 }
 
-/* lists [tiles of the sequence][lists of a tile][top] of the mask's selection, if it has one. */
+/* lists [tiles of the sequence][lists of a tile][top] of the mask's selection, if it has one: those of the
+ * heads that attention processes at a time. */
 static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *q, const float *k,
                               int32_t *lists, char *scratch)
 {
@@ -47,7 +49,7 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
     const BurstChunk *chunk = &s->chunk[s->me];
     if (!how)
         return BURST_OK;
-    const PlanScoring of = plan_scoring(how);
+    const PlanScoring of = plan_scoring(s, how);
     const BurstSelect x = {.how = how,
                            .q_heads = of.q_heads,
                            .kv_heads = of.kv_heads,
@@ -72,21 +74,23 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
           *keys = (float *)(void *)(scratch + at.keys), *tiles = (float *)(void *)(scratch + at.tiles);
     burst_doing(c, "choosing blocks");
     burst_select_keys(&x, chunk, k, own);
-    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, keys));
+    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, n.key_words, keys));
     burst_select_queries(&x, chunk, q, own);
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
-        BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, tiles));
+        BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, tiles));
     else
-        burst_select_place(chunk, how->queries, n.query_words, own, tiles);
+        burst_select_place(chunk, how->queries, n.query_words, own, n.query_words, tiles);
     burst_select_blocks(&x, chunk, tiles, keys, scratch + at.work, (int32_t *)(void *)own);
 #ifdef PLAN_CHECKED
     if (burst_select_check(&x, chunk, (int32_t *)(void *)own))
         return burst_fail(c, BURST_E_PLAN, "rank %d chose a block that its selection may not choose",
                           burst_rank(c));
 #endif
-    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, (float *)(void *)lists));
+    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, plan_tile_words(how),
+                               (float *)(void *)(lists + plan_words_before(s, how))));
 #ifdef PLAN_SEE_CHOSEN /* of tests */
-    PLAN_SEE_CHOSEN(how, (PLAN_SEQUENCE + how->queries - 1) / how->queries, n.list_words, lists);
+    if (plan_last_heads(s))
+        PLAN_SEE_CHOSEN(how, (PLAN_SEQUENCE + how->queries - 1) / how->queries, plan_tile_words(how), lists);
 #endif
     return BURST_OK;
 }

@@ -213,15 +213,16 @@ static int32_t *choose(const Case *c, int ranks, const Rank *rank)
         float *q = part_of(&rank[r], c->q, c->q_heads, c->n, c->d),
               *k = part_of(&rank[r], c->k, c->kv_heads, c->n, c->d);
         burst_select_keys(&s, &rank[r].chunk, k, own);
-        burst_select_place(&rank[r].chunk, c->how.block, key_words, own, keys);
+        burst_select_place(&rank[r].chunk, c->how.block, key_words, own, key_words, keys);
         burst_select_queries(&s, &rank[r].chunk, q, own);
-        burst_select_place(&rank[r].chunk, TILE, query_words, own, queries);
+        burst_select_place(&rank[r].chunk, TILE, query_words, own, query_words, queries);
         free(q), free(k);
     }
     for (int r = 0; r < ranks; r++) {
         burst_select_blocks(&s, &rank[r].chunk, queries, keys, scratch, lists);
         assert_int_equal(burst_select_check(&s, &rank[r].chunk, lists), 0);
-        burst_select_place(&rank[r].chunk, TILE, list_words, (float *)(void *)lists, (float *)(void *)all);
+        burst_select_place(&rank[r].chunk, TILE, list_words, (float *)(void *)lists, list_words,
+                           (float *)(void *)all);
     }
     free(keys), free(queries), free(own), free(lists), free(scratch);
     return all;

@@ -54,6 +54,7 @@ class Point(typing.NamedTuple):
     more: str = ""  # of the model
     data: int = 1
     indexer: tuple = ()  # kv_heads, norm
+    heads: tuple = (4, 2)  # of queries, of keys
 
 
 GRADIENTS = {
@@ -76,13 +77,18 @@ GRADIENTS = {
     "indexer_groups": Point(("msa", "msa", "indexed", "msa"), 2, "schedule gather; partition zigzag; recompute full(2); weights zero1;", indexer=(1, "none")),
     "tail": Point(("first", "documents"), 2, "schedule ring; travel keys; partition zigzag; recompute tail(0.3);"),
     "tail_gather": Point(("limits", "causal", "msa"), 4, "schedule gather; partition contiguous; recompute tail(0.6);", indexer=(1, "rmsnorm")),
+    "chunks": Point(("first", "limits"), 2, "schedule gather; partition zigzag; head chunks 2;"),
+    "chunks_short": Point(("limits", "causal", "documents"), 2, "schedule ring; travel keys; partition contiguous; head chunks 2; recompute selective;",
+                          more="qk_norm yes; ", heads=(6, 3)),
+    "chunks_full": Point(("documents", "greatest"), 2, "schedule ulysses; partition contiguous; head chunks 2; recompute full;", 768),
     "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),
          "ulysses": Point((), 4, "schedule ulysses; partition contiguous; recompute full;")}
 SENDS = {"first": Point(("first", "first"), 2, "schedule gather; partition contiguous;"),
          "previous": Point(("previous", "previous"), 2, "schedule gather; partition contiguous;", 768),
-         "limits": Point(("limits", "limits"), 2, "schedule ulysses; partition contiguous;")}
+         "limits": Point(("limits", "limits"), 2, "schedule ulysses; partition contiguous;"),
+         "chunks": Point(("first", "first"), 2, "schedule gather; partition contiguous; head chunks 2;")}
 UNITS = {"B": 1e-3, "kB": 1, "MB": 1e3}
 ROUNDED = 0.02  # kB, of figures with two decimals
 SCORES = ("first", "limits", "documents", "previous", "greatest", "msa", "indexed")
@@ -95,7 +101,7 @@ def model(p, train):
     selections = SELECTIONS + (INDEXER % indexer if set(p.masks) & set(INDEXED) else "")
     layers = "".join(f"layers {i}: {mask}; " for i, mask in enumerate(p.masks[1:], 1))
     return f"""import "masks";
-model test {{ layers {len(p.masks)}; hidden 32; heads 4; kv_heads 2; head_dim 8; ffn swiglu 24; vocab 61; norm rmsnorm 1e-5; rope 10000; {p.more}}}
+model test {{ layers {len(p.masks)}; hidden 32; heads {p.heads[0]}; kv_heads {p.heads[1]}; head_dim 8; ffn swiglu 24; vocab 61; norm rmsnorm 1e-5; rope 10000; {p.more}}}
 {selections}
 attention {{ default {p.masks[0]}; {layers}}}
 sequence {p.sequence};

@@ -41,12 +41,26 @@ static bool other(const Program *p, Choice *c, int n)
     return c->head_chunks > 0;
 }
 
+/* Why chunks of heads cannot choose by themselves; NULL: they can. */
+static const char *why_not_chosen(Arena *a, const Program *p)
+{
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *s = &p->selections[i];
+        if (s->indexer || s->for_each < 0)
+            return arena_printf(
+                a, "`head chunks` cannot be combined with selection '%s', whose %s; %s`head chunks 1`",
+                s->text, s->indexer ? "indexer scores for all heads" : "scores are sums over all heads",
+                s->indexer ? "use " : "use `for kv_head` or ");
+    }
+    return NULL;
+}
+
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     if (c->head_chunks < 2)
         return NULL;
-    if (p->model.selects)
-        return "`head chunks` cannot be combined with a selection; use `head chunks 1`";
+    if (why_not_chosen(a, p))
+        return why_not_chosen(a, p);
     if (p->model.layer.qk_norm_all)
         return "`qk_norm all` reads all heads of a token at once; remove `head chunks`";
     if (saving_why_no_chunks(c, true))

@@ -285,7 +285,7 @@ static void add_choice(MemoryMaker *m)
     int64_t most = 0;
     for (int i = 0; i < p->selection_count; i++) {
         const Selection *s = &p->selections[i];
-        const int64_t words = select_tiles(p, s) * select_words(&m->draft->shape, s);
+        const int64_t words = select_tiles(p, s) * select_words(m->draft->shape.rank, s);
         most = words > most ? words : most;
     }
     if (!p->model.selects)

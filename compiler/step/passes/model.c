@@ -414,7 +414,7 @@ static const PartValue part_values[] = {
      {.name = "rstd_index_k", .dim = {DIM_TOKENS, DIM_INDEX_KEY_HEADS}, .element = EL_FLOAT, .frozen = true}},
     {indexes, {.name = "index_k_flat", .dim = {DIM_TOKENS, DIM_INDEX_KEY}, .frozen = true}},
     {indexes, {.name = "index_k", .dim = {DIM_TOKENS, DIM_INDEX_KEY}, .by_heads = true, .frozen = true}},
-    {selects, {.name = "selected", .dim = {DIM_TILES}, .element = EL_INT, .kept = true}},
+    {selects, {.name = "selected", .dim = {DIM_TILES, DIM_LISTS}, .element = EL_INT, .kept = true}},
     {attends, {.name = "o", .dim = {DIM_TOKENS, DIM_OUTPUT}, .by_heads = true}},
     {attends, {.name = "lse", .dim = {DIM_HEADS, DIM_TOKENS}, .element = EL_FLOAT}},
     {attends, {.name = "o_flat", .dim = {DIM_TOKENS, DIM_OUTPUT}}},
@@ -937,7 +937,7 @@ static int64_t selected_bytes(const Step *s)
     int64_t most = 0;
     for (int i = 0; i < p->selection_count; i++) {
         const int64_t bytes = select_tiles(p, &p->selections[i]) *
-                              select_words(&s->shape, &p->selections[i]) * 4;
+                              select_words(s->shape.rank, &p->selections[i]) * 4;
         most = bytes > most ? bytes : most;
     }
     return most;

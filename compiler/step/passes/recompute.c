@@ -39,6 +39,8 @@ static Op again_of(const Saver *s, const Op *w)
     return o;
 }
 
+static bool is_saved(const char *set, const Value *v) { return v->kept || saves(set, v->name); }
+
 /* After a sum over chunks of heads nothing of them is left but attention's outputs, which cost most: what
  * later operations read, and the norm before, is recomputed. */
 static void leave_loop(Saver *s, const Op *w)
@@ -50,7 +52,7 @@ static void leave_loop(Saver *s, const Op *w)
     for (int i = 0; i < s->forward->ops.n && &s->forward->ops.at[i] < w; i++) {
         const Op *o = &s->forward->ops.at[i];
         for (int j = 0; j < OP_WRITES && o->write[j].value >= 0 && o->kind != OP_ATTENTION; j++)
-            s->here[o->write[j].value] = saves(s->set, step->values.at[o->write[j].value].name);
+            s->here[o->write[j].value] = is_saved(s->set, &step->values.at[o->write[j].value]);
     }
 }
 
@@ -112,8 +114,6 @@ static bool savable(const Value *v)
 {
     return v->kind == VALUE_ACTIVATION && v->index != INDEX_NONE;
 }
-
-static bool is_saved(const char *set, const Value *v) { return v->kept || saves(set, v->name); }
 
 void make_again(Step *s, int kind, const Block *from, const char *set, Block *to)
 {

@@ -108,8 +108,9 @@ void burst_select_queries(const BurstSelect *s, const BurstChunk *c, const float
     }
 }
 
-void burst_select_place(const BurstChunk *c, int64_t unit, int64_t words, const float *from, float *to)
+void burst_select_place(const BurstChunk *c, int64_t unit, int64_t words, const float *from, int64_t step,
+                        float *to)
 {
     for (int64_t at = 0; at < c->tokens; at += unit, from += words)
-        memcpy(to + c->position[at] / unit * words, from, (size_t)words * sizeof *to);
+        memcpy(to + c->position[at] / unit * step, from, (size_t)words * sizeof *to);
 }
