@@ -172,6 +172,19 @@ static double selecting_share(const Program *p)
     return n / p->model.layers;
 }
 
+/* Heads that score for a chunk's: its own, or the indexer's. */
+static Heads scoring_heads(const Step *s, const Selection *x, bool is_short)
+{
+    const Heads chunk = shape_chunk(&s->shape, is_short), all = s->shape.rank;
+    const BurstIndexer *m = &s->program->model.indexer;
+    return x->indexer ? (Heads){m->heads * chunk.kv_heads / all.kv_heads, m->kv_heads} : chunk;
+}
+
+static int64_t scoring_dim(const Program *p, const Selection *x)
+{
+    return x->indexer ? p->model.indexer.dim : p->model.head_dim;
+}
+
 /* What represents blocks; tiles, where the tile after needs it; and lists. Of the largest selection. */
 static Collective select_collective(const Step *s)
 {
@@ -182,7 +195,7 @@ static Collective select_collective(const Step *s)
         const Selection *x = &p->selections[i];
         const double blocks = (double)((p->sequence + x->block - 1) / x->block),
                      tiles = (double)select_tiles(p, x),
-                     query = (double)(x->query_rows * select_row(&p->model, x, h, false)),
+                     query = (double)(x->query_rows * scoring_heads(s, x, false).heads * scoring_dim(p, x)),
                      key = (double)select_key_words(p, x, h), queries = x->query_rows > 1 ? tiles * query : 0;
         bytes = fmax(bytes, 4 * (blocks * key + queries + tiles * (double)select_words(h, x)));
     }
@@ -245,10 +258,8 @@ enum { SCORE_HEADS = 8, SCORE_COLUMNS = 16 };
 static Work score_work(const Step *s, const Selection *x, bool is_short)
 {
     const Program *p = s->program;
-    const Heads h = x->indexer ? (Heads){p->model.indexer.heads, p->model.indexer.kv_heads}
-                               : shape_chunk(&s->shape, is_short);
-    const int64_t query = select_row(&p->model, x, h, false), dim = query / h.heads,
-                  group = h.heads / h.kv_heads;
+    const Heads h = scoring_heads(s, x, is_short);
+    const int64_t dim = scoring_dim(p, x), query = h.heads * dim, group = h.heads / h.kv_heads;
     const double scores = (double)select_tiles(p, x) * (double)p->sequence / (double)x->block /
                           (x->noncausal ? 1 : 2) / (double)p->sequence,
                  flops = 2.0 * scores * (double)(query * x->key_rows),

@@ -26,16 +26,23 @@ static inline bool plan_last_heads(const PlanState *s)
     return s->heads.first_query + s->heads.queries == PLAN_ALL_HEADS;
 }
 
-/* lists: of a tile, as many as these heads need. */
+/* lists: of a tile, as many as the heads need that attention processes at a time. An indexer's heads are
+ * those that score for these, after `before` others; row: of a token's queries. */
 typedef struct PlanScoring {
-    int q_heads, kv_heads, dim, lists;
+    int q_heads, kv_heads, dim, lists, before, row;
 } PlanScoring;
 
 static inline PlanScoring plan_scoring(const PlanState *s, const BurstSelection *how)
 {
-    const int lists = burst_select_lists(how->heads, s->heads.queries, s->heads.keys);
-    const PlanScoring own = {s->heads.queries, s->heads.keys, PLAN_HEAD_DIM, lists},
-                      index = {PLAN_INDEX_HEADS, PLAN_INDEX_KV_HEADS, PLAN_INDEX_DIM, lists};
+    const int lists = burst_select_lists(how->heads, s->heads.queries, s->heads.keys),
+              each = PLAN_INDEX_HEADS * how->top / plan_tile_words(how);
+    const PlanScoring own = {s->heads.queries, s->heads.keys, PLAN_HEAD_DIM, lists, 0, s->heads.queries},
+                      index = {lists * each,
+                               PLAN_INDEX_KV_HEADS,
+                               PLAN_INDEX_DIM,
+                               lists,
+                               each * (plan_words_before(s, how) / how->top),
+                               PLAN_INDEX_HEADS};
     return how->indexer ? index : own;
 }
 

@@ -127,7 +127,8 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     const bool whole = how->key == BURST_SELECT_MAX_KEY; /* all words of a block follow each other */
     BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, whole ? n.key_words : 1,
                                whole ? 1 : blocks, keys));
-    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)q, of.q_heads, of.dim), of.dim, own, compute));
+    PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)(q + of.before * of.dim), of.row, of.dim),
+                                   of.dim, own, compute));
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
         BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, 1, tiles));
     else

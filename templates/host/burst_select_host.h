@@ -75,7 +75,7 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
     burst_doing(c, "choosing blocks");
     burst_select_keys(&x, chunk, k, own);
     BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, n.key_words, keys));
-    burst_select_queries(&x, chunk, q, own);
+    burst_select_queries(&x, chunk, q + of.before * chunk->tokens * of.dim, own);
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
         BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, tiles));
     else

@@ -156,6 +156,7 @@ POINTS += [
     Point(masks=("first", "documents"), sequence=2048, context=2, heads=2, schedule="usp"),
     Point(masks=("first", "limits"), sequence=1024, context=2, schedule="gather", more="recompute selective; head chunks 2;"),
     Point(masks=("documents", "greatest"), sequence=1536, more="recompute full; head chunks 3;"),
+    Point(masks=("msa", "limits"), sequence=1024, more="recompute selective; head chunks 2;"),
     Point(masks=("first", "limits"), sequence=1024, context=4, schedule="burst"),
     Point(masks=("msa", "indexed", "causal"), sequence=1000), Point(masks=("greatest", "first"), sequence=1536, context=2, schedule="gather"),
     Point(masks=("msa", "greatest"), sequence=768, more="recompute tail(0.4);"), Point(masks=("causal", "msa"), sequence=1024, heads=2, more="recompute full;"),

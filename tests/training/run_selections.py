@@ -81,6 +81,7 @@ GRADIENTS = {
     "chunks_short": Point(("limits", "causal", "documents"), 2, "schedule ring; travel keys; partition contiguous; head chunks 2; recompute selective;",
                           more="qk_norm yes; ", heads=(6, 3)),
     "chunks_full": Point(("documents", "greatest"), 2, "schedule ulysses; partition contiguous; head chunks 2; recompute full;", 768),
+    "chunks_indexer": Point(("msa", "first", "msa"), 2, "schedule gather; partition zigzag; head chunks 2; recompute selective;", more="qk_norm yes; ", indexer=(1, "rmsnorm")),
     "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),

@@ -46,11 +46,18 @@ static const char *why_not_chosen(Arena *a, const Program *p)
 {
     for (int i = 0; i < p->selection_count; i++) {
         const Selection *s = &p->selections[i];
-        if (s->indexer || s->for_each < 0)
+        if (s->for_each < 0)
             return arena_printf(
-                a, "`head chunks` cannot be combined with selection '%s', whose %s; %s`head chunks 1`",
-                s->text, s->indexer ? "indexer scores for all heads" : "scores are sums over all heads",
-                s->indexer ? "use " : "use `for kv_head` or ");
+                a,
+                "`head chunks` cannot be combined with selection '%s', whose scores are sums over "
+                "all heads; use `for kv_head` or `head chunks 1`",
+                s->text);
+        if (s->indexer && p->model.indexer.kv_heads > 1)
+            return arena_printf(
+                a,
+                "`head chunks` requires that the queries of indexer '%s' read one key head; use "
+                "`kv_heads 1` in it, or `head chunks 1`",
+                s->score);
     }
     return NULL;
 }
