@@ -127,7 +127,7 @@ def main():
             forward = over.pairs(0) / x[0]
             print(f"{name} n {top:3d}: forward {x[0]:8.3f} ms {flops * forward:4.0f} TFLOP/s of tiles, {forward / rate[0][0]:.3f} of causal's, {forward / rate[0][1]:.3f} of the window's; "
                   f"choose {x[1]:.3f} ms ({x[1] / x[0]:.3f} of forward), of that {x[2]:.3f} to represent; lists of tiles {x[3]:.3f} and {x[4]:.3f} ms", flush=True)
-            for bands in ((0, 4, 8, 16, 32) if heads == OF_KV else (0, 8)):
+            for bands in ((0, 2, 4, 8, 16, 32) if heads == OF_KV else (0, 2, 8)):
                 banded = Over(s.mask, lists, causal, data, bands)
                 y = medians([banded.kernel], ROUNDS, LEAST)[0]
                 backward = over.pairs(1) / y
