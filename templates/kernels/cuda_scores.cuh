@@ -128,8 +128,10 @@ static __device__ __forceinline__ void select_greatest(const uint32_t *keys, int
     }
 }
 
-/* The block's scores by the heads of q [channels][H], which read one key head. */
-template <int H>
+/* The block's scores by the heads of q [channels][H], which read one key head. EVERY: with `max K`, by every
+ * key.
+ */
+template <bool EVERY, int H>
 static __device__ __forceinline__ void select_score(const BurstChoose &s, const BurstScoring &x, int block,
                                                     int kv, const float *q, float (&score)[H])
 {
@@ -138,7 +140,7 @@ static __device__ __forceinline__ void select_score(const BurstChoose &s, const 
 #pragma unroll
     for (int h = 0; h < H; h++)
         score[h] = 0;
-    if (s.how.key == BURST_SELECT_MAX_KEY)
+    if (EVERY)
         select_greatest((const uint32_t *)x.keys + ((int64_t)block * s.kv_heads + kv) * words,
                         (int)s.how.block, x.d, q, score);
     else if (s.how.key == BURST_SELECT_LIMITS)
@@ -166,7 +168,7 @@ static __device__ __forceinline__ void select_queries(const BurstChoose &s, cons
 
 /* The scores of all blocks that the tile may choose, as ranks, in the row; 0: others. A score is the sum of
  * its heads' in their order. H: heads at once. */
-template <int H>
+template <bool EVERY, int H>
 static __device__ __forceinline__ void select_scores(const BurstChoose &s, const BurstScoring &x, int tile,
                                                      int own, int first, uint32_t *row, float *q)
 {
@@ -181,7 +183,7 @@ static __device__ __forceinline__ void select_scores(const BurstChoose &s, const
                 row[b] = 0;
                 continue;
             }
-            select_score<H>(s, x, b, kv, q, score);
+            select_score<EVERY, H>(s, x, b, kv, q, score);
             sum += select_sum(score, count);
             row[b] = head + count == end ? select_rank(sum) : __float_as_uint(sum);
         }
@@ -189,7 +191,7 @@ static __device__ __forceinline__ void select_scores(const BurstChoose &s, const
 }
 
 /* The same of `count` heads of one key head that have a list each, in as many rows. */
-template <int H>
+template <bool EVERY, int H>
 static __device__ __forceinline__ void select_scores_apart(const BurstChoose &s, const BurstScoring &x,
                                                            int tile, int own, int first, int count,
                                                            uint32_t *rows, float *q)
@@ -199,7 +201,7 @@ static __device__ __forceinline__ void select_scores_apart(const BurstChoose &s,
         float score[H];
         const bool there = score_open(x, own, b);
         if (there)
-            select_score<H>(s, x, b, first / (s.q_heads / s.kv_heads), q, score);
+            select_score<EVERY, H>(s, x, b, first / (s.q_heads / s.kv_heads), q, score);
 #pragma unroll
         for (int h = 0; h < H; h++)
             if (h < count)

@@ -319,6 +319,7 @@ static __device__ __forceinline__ void select_take(const BurstChoose &s, const u
 } // namespace burst
 
 /* lists[own tiles][n_lists][top]; blocks of threads take lists in turn. */
+template <bool EVERY>
 static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
     burst_select_lists_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, BurstScoring x)
 {
@@ -329,14 +330,16 @@ static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
         const int own = (int)(number / x.n_lists), list = (int)(number % x.n_lists),
                   tile = c.position[own * queries_of] / queries_of;
         if (x.each == 1 || s.q_heads == s.kv_heads)
-            burst::select_scores<1>(s, x, tile, own, list * x.each, row, queries);
+            burst::select_scores<EVERY, 1>(s, x, tile, own, list * x.each, row, queries);
         else
-            burst::select_scores<BURST_SELECT_HEADS_AT_ONCE>(s, x, tile, own, list * x.each, row, queries);
+            burst::select_scores<EVERY, BURST_SELECT_HEADS_AT_ONCE>(s, x, tile, own, list * x.each, row,
+                                                                    queries);
         burst::select_take(s, row, x.blocks, x.lists + number * s.how.top);
     }
 }
 
 /* The same where each of a key head's query heads has a list: as many lists at a time. */
+template <bool EVERY>
 static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
     burst_select_apart_kernel(const __grid_constant__ BurstChoose s, BurstChoosing c, BurstScoring x)
 {
@@ -349,7 +352,7 @@ static __global__ void __launch_bounds__(BURST_SELECT_THREADS)
         const int own = (int)(number / units), unit = (int)(number % units),
                   tile = c.position[own * queries_of] / queries_of, before = unit % of_key_head * H,
                   first = unit / of_key_head * group + before, count = min((int)H, group - before);
-        burst::select_scores_apart<H>(s, x, tile, own, first, count, rows, queries);
+        burst::select_scores_apart<EVERY, H>(s, x, tile, own, first, count, rows, queries);
         for (int h = 0; h < count; h++)
             burst::select_take(s, rows + (int64_t)h * x.blocks, x.blocks,
                                x.lists + ((int64_t)own * x.n_lists + first + h) * s.how.top);
@@ -428,6 +431,22 @@ static BURST_MAYBE_UNUSED cudaError_t burst_choose_by_products(const BurstChoose
     return cudaGetLastError();
 }
 
+/* A list, or those of some heads, after the other in each block of threads. */
+template <bool EVERY>
+static cudaError_t burst_choose_by_lists(const BurstChoose &s, BurstChoosing c, const BurstScoring &x,
+                                         int all, cudaStream_t stream)
+{
+    const size_t bytes = (size_t)x.d * BURST_SELECT_HEADS_AT_ONCE * sizeof(float);
+    const int rows_used = all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS;
+    if (x.each == 1 && s.q_heads > s.kv_heads)
+        burst_select_apart_kernel<EVERY>
+            <<<BURST_SELECT_ROWS / BURST_SELECT_HEADS_AT_ONCE, BURST_SELECT_THREADS, bytes, stream>>>(s, c,
+                                                                                                      x);
+    else
+        burst_select_lists_kernel<EVERY><<<rows_used, BURST_SELECT_THREADS, bytes, stream>>>(s, c, x);
+    return cudaGetLastError();
+}
+
 /* The lists of the chunk's tiles. queries, keys: as BurstScoring has them. work: burst_select_work bytes. */
 template <class OPEN>
 static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int d, const float *queries,
@@ -449,14 +468,8 @@ static cudaError_t burst_choose_lists(const BurstChoose &s, BurstChoosing c, int
                                                                          open);
     if (burst_scores_products(s, d))
         return burst_choose_by_products(s, c, x, own, stream);
-    const size_t bytes = (size_t)d * BURST_SELECT_HEADS_AT_ONCE * sizeof(float);
-    const int rows_used = all < BURST_SELECT_ROWS ? all : BURST_SELECT_ROWS;
-    if (x.each == 1 && s.q_heads > s.kv_heads)
-        burst_select_apart_kernel<<<BURST_SELECT_ROWS / BURST_SELECT_HEADS_AT_ONCE, BURST_SELECT_THREADS,
-                                    bytes, stream>>>(s, c, x);
-    else
-        burst_select_lists_kernel<<<rows_used, BURST_SELECT_THREADS, bytes, stream>>>(s, c, x);
-    return cudaGetLastError();
+    return s.how.key == BURST_SELECT_MAX_KEY ? burst_choose_by_lists<true>(s, c, x, all, stream)
+                                             : burst_choose_by_lists<false>(s, c, x, all, stream);
 }
 
 #endif
