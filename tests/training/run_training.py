@@ -940,7 +940,14 @@ class Training:
             self.agree(GROUPED_EXPERTS, shape=TEXT._replace(part=part, experts=experts))
         self.agree([ONE._replace(chunks=3), Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="attention", groups=2)],
                    shape=TEXT._replace(kv_heads=4, part=PARALLEL[0], experts=PARALLEL[1]))
+        self.twice(GROUPED_EXPERTS[:3], TEXT._replace(part=part, experts=experts))
         self.same_files(TEXT._replace(masks=("causal", "causal"), experts=EIGHT, part="family mixtral;"))
+
+    def twice(self, layouts, shape):
+        """The same program has the same bits."""
+        for program in [self.program(layout, NEAR_STEPS, shape) for layout in layouts]:
+            runs = [[[row[key] for key in ("loss", "norm", "expert_loads")] for row in self.train(program).values()] for _ in range(2)]
+            require(len(runs[0]) == NEAR_STEPS and runs[0] == runs[1], f"{program}: other bits in a second run\n{runs}")
 
     def same_files(self, shape):
         layouts = [ONE, ONE._replace(groups=2), Layout("ring", "keys", "zigzag", lanes=2, groups=4), Layout("ring", "keys", "zigzag", lanes=4, tensor=2, groups=8)]
