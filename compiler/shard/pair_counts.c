@@ -18,9 +18,11 @@ struct PairCounts {
     const Partition *partition;
     int chunks;         /* chunks of keys */
     const PosSet *keys; /* [chunks] */
-    Vec(Entry) entry; /* in the order of first use */
-    int *place;       /* [size] open addressing, a power of two: 1 + index of the entry; 0: free */
+    Vec(Entry *) page; /* entries in the order of first use */
+    int entries;
+    int *place; /* [size] open addressing, a power of two: 1 + index of the entry; 0: free */
     int64_t size;
+    uint8_t *empty; /* bit of a pair, q * chunks + k: known to have no work, and no entry; NULL: too many pairs */
     uint8_t *live;
     int parts;          /* number of parts in `share` */
     double **share;     /* [ranks][parts]; NULL: not counted yet */
@@ -30,7 +32,7 @@ struct PairCounts {
     bool has_whole;
 };
 
-enum { FIRST_SIZE = 1 << 6, SHORT_LOOK = 1 << 10, LONG_LOOK = 1 << 14 };
+enum { FIRST_SIZE = 1 << 6, PAGE = 1 << 8, MOST_BITS = 1 << 24, SHORT_LOOK = 1 << 10, LONG_LOOK = 1 << 14 };
 
 static const PosSet *key_chunks(Arena *a, const Partition *p, int pieces)
 {
@@ -50,8 +52,15 @@ PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces)
                       .keys = pieces > 1 ? key_chunks(a, p, pieces) : p->of,
                       .size = FIRST_SIZE,
                       .place = NEW_ARRAY(a, int, FIRST_SIZE)};
+    const int64_t pairs = (int64_t)p->ranks * c->chunks;
+    c->empty = pairs <= MOST_BITS ? NEW_ARRAY(a, uint8_t, pairs / 8 + 1) : NULL;
     mask_map_begin(m);
     return c;
+}
+
+static Entry *entry_at(const PairCounts *c, int i)
+{
+    return &c->page.at[i / PAGE][i % PAGE];
 }
 
 /* The index slot of the pair's entry, or the free slot for it. */
@@ -60,7 +69,7 @@ static int *find(const PairCounts *c, int64_t pair)
     uint64_t i = (uint64_t)(pair + 1) * UINT64_C(0x9e3779b97f4a7c15);
     for (i ^= i >> 32;; i++) {
         int *place = &c->place[i & (uint64_t)(c->size - 1)];
-        if (!*place || c->entry.at[*place - 1].pair == pair)
+        if (!*place || entry_at(c, *place - 1)->pair == pair)
             return place;
     }
 }
@@ -69,34 +78,45 @@ static void grow(PairCounts *c)
 {
     c->size *= 4;
     c->place = NEW_ARRAY(c->arena, int, c->size);
-    for (int i = 0; i < c->entry.n; i++)
-        *find(c, c->entry.at[i].pair) = i + 1;
+    for (int i = 0; i < c->entries; i++)
+        *find(c, entry_at(c, i)->pair) = i + 1;
 }
 
-/* The returned entry is valid until the next call. */
 static Entry *entry_of(PairCounts *c, int q, int k)
 {
     const int64_t pair = (int64_t)q * c->chunks + k;
     int *place = find(c, pair);
     if (*place)
-        return &c->entry.at[*place - 1];
-    if ((c->entry.n + 1) * 2 >= c->size) {
+        return entry_at(c, *place - 1);
+    if ((c->entries + 1) * 2 >= c->size) {
         grow(c);
         place = find(c, pair);
     }
-    Entry *e = vec_push(c->arena, &c->entry);
+    if (c->entries % PAGE == 0)
+        *vec_push(c->arena, &c->page) = NEW_ARRAY(c->arena, Entry, PAGE);
+    Entry *e = entry_at(c, c->entries);
     e->pair = pair;
-    *place = c->entry.n;
+    *place = ++c->entries;
     return e;
 }
 
 PairWork pair_work(PairCounts *c, int q, int k)
 {
+    const int64_t pair = (int64_t)q * c->chunks + k;
+    if (c->empty && c->empty[pair / 8] >> pair % 8 & 1)
+        return (PairWork){.cover = COVER_EMPTY};
+    const int *place = find(c, pair);
+    if (*place && entry_at(c, *place - 1)->has_work)
+        return entry_at(c, *place - 1)->work;
+    const PairWork work = mask_work(c->map, &c->partition->of[q], &c->keys[k]);
+    if (c->empty && work.cover == COVER_EMPTY && work.pairs == 0) {
+        c->empty[pair / 8] |= (uint8_t)(1 << pair % 8);
+        return work;
+    }
     Entry *e = entry_of(c, q, k);
-    if (!e->has_work)
-        e->work = mask_work(c->map, &c->partition->of[q], &c->keys[k]);
+    e->work = work;
     e->has_work = true;
-    return e->work;
+    return work;
 }
 
 BurstTileRanges pair_tiles(PairCounts *c, int q, int k, int side)
