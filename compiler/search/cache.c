@@ -160,6 +160,9 @@ void search_forget(Searcher *s)
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         arena_free(s->attended[i].arena);
     s->attends = 0;
+    arena_free(s->listed);
+    s->listed = NULL;
+    s->open = (Candidates){0};
     for (int i = 0; i < MODELLED && i < s->models; i++)
         arena_free(s->modelled[i].arena);
     s->models = 0;

@@ -55,7 +55,11 @@ typedef struct Loaded {
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 /* Operations of a step with their times, in an arena of its own. */
-typedef struct Modelled { Choice choice; Arena *arena; const struct StepModel *model; } Modelled;
+typedef struct Modelled {
+    Choice choice;
+    Arena *arena;
+    const struct StepModel *model;
+} Modelled;
 enum { MODELLED = 32 }; /* the last ones */
 enum { ATTENDED = 2 }; /* the last ones; candidates with the same attention are consecutive */
 /* The escalated settings at which candidates with equal activation memory fit, counting activations only:
@@ -142,7 +146,8 @@ typedef struct Searcher {
     int evaluations; /* candidates that went through the passes, including those for activations only */
     Speeds *speeds; /* computed on first use */
     Candidates data; /* numbers of groups to try, falling */
-    Candidates open; /* of the current number of groups: to be tried */
+    Candidates open; /* of the current number of groups: to be tried; in an arena of their own */
+    Arena *listed;
     Rivals rivals; /* of the current number of groups: whose strain is known */
     Candidates all;  /* tried candidates, simpler ones first */
     Tried tried;

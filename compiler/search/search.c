@@ -107,7 +107,7 @@ static void decide(Searcher *s, Candidate x, int setting)
         if (s->program->layout.of_mask)
             x.why_not = choose_layers(s, &x.choice);
         x.why_not = x.why_not ? x.why_not : choice_why_not(s->arena, s->program, &x.choice);
-        *vec_push(s->arena, &s->open) = x;
+        *vec_push(s->listed, &s->open) = x;
         return;
     }
     if (!settings[setting]->count) {
@@ -420,7 +420,10 @@ static void think_of(Searcher *s, const Candidate *data)
 {
     enum { FEW = 64, FEW_RANKS = 32 };
     const int ranks = s->data.n > 1 ? s->program->cluster.world : data->choice.ranks;
-    s->open.n = s->computed.n = 0;
+    arena_free(s->listed);
+    s->listed = arena_new();
+    s->open = (Candidates){0};
+    s->computed.n = 0;
     decide(s, *data, DATA + 1);
     find_equal_but_weights(s);
     const bool few = s->open.n <= FEW && ranks <= FEW_RANKS && s->kind == SCHEDULES_SIMPLE;

@@ -22,7 +22,8 @@ struct PairCounts {
     int entries;
     int *place; /* [size] open addressing, a power of two: 1 + index of the entry; 0: free */
     int64_t size;
-    uint8_t *empty; /* bit of a pair, q * chunks + k: known to have no work, and no entry; NULL: too many pairs */
+    uint8_t
+        *empty; /* bit of a pair, q * chunks + k: known to have no work, and no entry; NULL: too many pairs */
     uint8_t *live;
     int parts;          /* number of parts in `share` */
     double **share;     /* [ranks][parts]; NULL: not counted yet */
@@ -58,10 +59,7 @@ PairCounts *pair_counts(Arena *a, MaskMap *m, const Partition *p, int pieces)
     return c;
 }
 
-static Entry *entry_at(const PairCounts *c, int i)
-{
-    return &c->page.at[i / PAGE][i % PAGE];
-}
+static Entry *entry_at(const PairCounts *c, int i) { return &c->page.at[i / PAGE][i % PAGE]; }
 
 /* The index slot of the pair's entry, or the free slot for it. */
 static int *find(const PairCounts *c, int64_t pair)
