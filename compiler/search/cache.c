@@ -307,6 +307,29 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
     return f;
 }
 
+Active search_active(Searcher *s, Arena *a, const Draft *t)
+{
+    const unsigned keys = choice_step_keys(&t->choice);
+    const int pieces = partition_scan_pieces(t->program, t->partition);
+    for (int i = 0; i < s->active.n; i++) {
+        const Active *x = &s->active.at[i];
+        if (x->state == s->counts_state && x->tokens == t->partition->max_tokens && x->pieces == pieces &&
+            choice_same(&x->choice, &t->choice, keys))
+            return *x;
+    }
+    const Flow *f = step_flow(a, step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,
+                                           step_pairs(a, t->program, &t->choice, t->partition, t->counts), 0,
+                                           0));
+    const Active x = {.choice = t->choice,
+                      .tokens = t->partition->max_tokens,
+                      .pieces = pieces,
+                      .state = s->counts_state,
+                      .device = (size_t)(s->counts_state ? f->live_peak : flow_active_peak(a, f, false)),
+                      .host = (size_t)flow_active_peak(a, f, true)};
+    *vec_push(s->arena, &s->active) = x;
+    return x;
+}
+
 bool search_large_with_any(const Program *p, const Draft *t)
 {
     const Cluster *c = &p->cluster;

@@ -502,10 +502,8 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
     x->why_not = "activations alone do not fit in memory";
     if (!t.attention.n)
         return;
-    const Flow *f = step_flow(a, step_make(a, t.program, t.attention.at[0].choice, t.partition, t.units,
-                                           step_pairs(a, t.program, &t.choice, t.partition, t.counts), 0, 0));
-    t.memory = (Memory){.total = (size_t)(s->counts_state ? f->live_peak : flow_active_peak(a, f, false)),
-                        .offloaded = (size_t)flow_active_peak(a, f, true)};
+    const Active active = search_active(s, a, &t);
+    t.memory = (Memory){.total = active.device, .offloaded = active.host};
     x->too_large = !memory_fits(&t);
     x->fits_device = device_fits(&t);
     x->why_not = x->too_large ? x->why_not : NULL;

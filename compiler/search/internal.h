@@ -118,6 +118,16 @@ typedef struct StepFigures {
     bool unpacked;
 } StepFigures;
 
+/* Bytes of a step's activations, or of all its values (state), at their peak, on the device and on the
+ * host: without attention's buffers. */
+typedef struct Active {
+    Choice choice;
+    int64_t tokens;
+    int pieces;
+    bool state;
+    size_t device, host;
+} Active;
+
 /* Schedules that are tried together: without sizes to choose; rings of all sizes whose ranks share heads;
  * other rings of all sizes. */
 typedef enum ScheduleKind { SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS } ScheduleKind;
@@ -134,6 +144,7 @@ typedef struct Searcher {
     AllParted parted;
     DrawnInputs *drawn; /* NULL: each candidate draws its own */
     Vec(StepFigures) figures;
+    Vec(Active) active;
     Vec(Ranged) ranged;
     Vec(Choice) proved; /* choices whose attention is proved */
     Vec(Stationary) stationary;
@@ -271,6 +282,8 @@ bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
 double *search_computing(Searcher *s, const Choice *c);
 /* The step's values with offsets. Not exact: perhaps only their memory, or a lower bound. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact);
+/* Of the values that s->activations_only judges; cached by all that they depend on. */
+Active search_active(Searcher *s, Arena *a, const Draft *t);
 /* Whether it is too large with every schedule and the same escalated settings: without attention's buffers,
  * or for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
