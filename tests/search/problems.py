@@ -58,17 +58,23 @@ class Answer:
     layout: str
 
 
-def ask(burstc, problem, layout=""):
+def output_of(burstc, problem, layout, form):
     """None: burstc refuses it."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "c.topo").write_text(problem.topo())
         (folder / "m.burst").write_text(problem.model(layout))
-        run = subprocess.run([burstc, "c.topo", "m.burst", "--emit=cost"], cwd=folder, capture_output=True, text=True)
-    if run.returncode:
+        run = subprocess.run([burstc, "c.topo", "m.burst", form], cwd=folder, capture_output=True, text=True)
+    return None if run.returncode else run.stdout
+
+
+def ask(burstc, problem, layout=""):
+    """None: burstc refuses it."""
+    text = output_of(burstc, problem, layout, "--emit=cost")
+    if text is None:
         return None
-    step = re.search(r"^step (\S+ ms):", run.stdout, re.M)
-    return Answer(runner.milliseconds(step[1]) / 1e3, run.stdout.splitlines()[1])
+    step = re.search(r"^step (\S+ ms):", text, re.M)
+    return Answer(runner.milliseconds(step[1]) / 1e3, text.splitlines()[1])
 
 
 def count_faults(description, option, usual, check, verdict, check_known=None):
@@ -93,4 +99,4 @@ def count_faults(description, option, usual, check, verdict, check_known=None):
     return 1 if wrong else 0
 
 
-__all__ = ["DEVICES", "Problem", "draw", "ask", "count_faults", "replace"]
+__all__ = ["DEVICES", "Problem", "draw", "ask", "output_of", "count_faults", "replace"]
