@@ -800,3 +800,13 @@ Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate
     try_ffn_chunks(&t, x);
     return t.best;
 }
+
+Candidate search_without_host(Searcher *s, const Candidate *best)
+{
+    Candidate x = search_untried(best);
+    bool slow, open = s->program->layout.offload.is_auto && offloads(best);
+    x.cost.step = INFINITY;
+    return open && search_take(s, &x, SETTING_OFFLOAD, 0) && search_take(s, &x, SETTING_FETCH, 0)
+               ? search_save_alike(s, &x, &slow)
+               : x;
+}

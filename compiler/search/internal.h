@@ -231,6 +231,9 @@ void search_escalate(Searcher *s, Candidate first);
 /* Whether the setting's smallest value excludes the smallest one of a setting after it, given the candidate's
  * other values. */
 bool search_excludes(const Searcher *s, const Candidate *x, int setting);
+/* With nothing in the host's memory and as much saved as fits; an infinite step if that does not fit, or the
+ * layout does not leave it open. */
+Candidate search_without_host(Searcher *s, const Candidate *best);
 /* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
 /* The fastest that fits with other values of escalated settings: host memory, if the layout leaves it open,

@@ -325,7 +325,7 @@ static double ranges_save(Arena *a, const Draft *d)
 static void remark_host(Searcher *s, const Draft *d, Text *t)
 {
     const Cluster *c = &d->program->cluster;
-    if (c->host_assumed && d->memory.offloaded)
+    if (c->host_assumed && d->memory.offloaded && d->program->layout.offload.is_auto)
         text_printf(t, "a host needs %s of memory; the cluster does not say what it has, so %s is assumed\n",
                     bytes_text(s->arena, host_needs(d), 0), bytes_text(s->arena, c->host_memory, 0));
 }
@@ -770,6 +770,20 @@ static void try_escalation_elsewhere(Searcher *s)
     }
 }
 
+/* Prefers a layout with nothing in the host's memory within the tie: it comes before the winner. */
+static void prefer_device(Searcher *s)
+{
+    const Candidate *best = best_of(s);
+    const Candidate x = best ? search_without_host(s, best) : (Candidate){0};
+    if (!best || x.cost.step > fastest_here(s) / (1 - tie))
+        return;
+    const int at = (int)(best - s->all.at);
+    vec_push(s->arena, &s->all);
+    memmove(&s->all.at[at + 1], &s->all.at[at], (size_t)(s->all.n - 1 - at) * sizeof *s->all.at);
+    s->all.at[at] = x;
+    forget_tried(s);
+}
+
 /* Chooses escalated settings by time: of the winner, then of others with the winner's settings, repeated
  * until none is faster. Losers need no exact figures, and the winner is evaluated once more. */
 static void try_escalations(Searcher *s)
@@ -786,6 +800,7 @@ static void try_escalations(Searcher *s)
     }
     try_otherwise(s, search_offload_fewer);
     try_otherwise(s, search_save_more);
+    prefer_device(s);
     s->single = single, s->many = many, s->cuts = cuts;
 }
 
