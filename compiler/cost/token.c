@@ -1,5 +1,6 @@
 /* cost/token.c: the time of a token that continues a prompt: each rank reads its weights and what it keeps of
- * the prompt once, and the ranks merge each layer's attention. A recurrent layer's state is written too.
+ * the prompt once, by kernels one after the other, and the ranks merge each layer's attention. A recurrent
+ * layer's state is written too.
  * Ranks that share the prompt may each compute a part of the rows of a product, where that is faster. On
  * a device all heads attend the same latents, which may take longer than reading them. */
 #include "cost/cost.h"
@@ -133,7 +134,7 @@ static double slowest_memory(const Cluster *c)
     double rate = HUGE_VAL;
     for (int r = 0; r < c->world; r++) {
         const Device *x = cluster_group_of(c, r)->device;
-        const double own = x->hbm > 0 ? x->hbm : x->passes;
+        const double own = x->passes > 0 ? x->passes : x->hbm;
         rate = fmin(rate, own > 0 ? own : HUGE_VAL);
     }
     return rate;
@@ -176,9 +177,28 @@ bool cost_token_splits(const Draft *d)
     return splits > 0;
 }
 
+static int block_launches(const Step *s, const Block *b)
+{
+    int launches = 0;
+    for (int i = 0; i < b->ops.n; i++)
+        launches += op_stream(b->ops.at[i].kind) == STREAM_COMPUTE ? op_launches(s, &b->ops.at[i], 1) : 0;
+    return launches;
+}
+
+/* Seconds that a token's kernels take beside what they read. */
+static double launches_seconds(const Draft *d)
+{
+    const Step *s = d->memory.flow->step;
+    int launches = block_launches(s, &s->block[BLOCK_EMBED]) + block_launches(s, &s->block[BLOCK_HEAD]);
+    for (int l = 0; l < d->program->model.layers; l++)
+        launches += block_launches(s, &s->block[BLOCK_FORWARD + model_kind(&d->program->model, l)]);
+    return launches * d->program->target->recorded_kernel;
+}
+
 double cost_continued(const Draft *d)
 {
     const double rate = slowest_memory(&d->program->cluster);
     int splits = 0;
-    return weight_bytes(d) / rate + kept_seconds(d, rate) + token_transfers(d) + all_splits(d, rate, &splits);
+    return weight_bytes(d) / rate + kept_seconds(d, rate) + launches_seconds(d) + token_transfers(d) +
+           all_splits(d, rate, &splits);
 }

@@ -28,6 +28,7 @@ typedef struct Target {
     bool copies_at_wait;          /* the rank that waits for a transfer copies it, in its own time */
     bool shares_cores;            /* the devices of a node share its cores */
     double least_kernel;          /* seconds of the shortest kernel */
+    double recorded_kernel;       /* seconds that each kernel of a recorded list adds to what it reads */
     const char *matmul_type;      /* the type that devices state their matrix rate in */
     /* forward, backward: share of the matrix rate, for devices that state no rate */
     double attention_share[2];
