@@ -89,9 +89,6 @@ static void hint_setting(Arena *a, const Program *p, const Found *f, int setting
                     100 * gain_of(f, g.step));
 }
 
-/* what follows searches anew, which takes minutes on more ranks */
-enum { MOST_RANKS = 64 };
-
 /* Hints at offloading where the layout forbids it and not everything could be saved. */
 static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
 {
@@ -100,8 +97,7 @@ static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
     const char *now = settings[SETTING_OFFLOAD]->text(a, &d->choice),
                *saved = settings[SETTING_RECOMPUTE]->text(a, &d->choice);
     if (!p->layout.offload.given || p->layout.offload.is_auto || now ||
-        (saved && strcmp(saved, "none") == 0) || p->cluster.world > MOST_RANKS ||
-        !setting_leave_open(SETTING_OFFLOAD, &with.layout))
+        (saved && strcmp(saved, "none") == 0) || !setting_leave_open(SETTING_OFFLOAD, &with.layout))
         return;
     const Found other = search_with(a, diags_new(a), &with, SEARCH_CUT, INFINITY);
     if (other.plan && gain_of(f, other.cost.step) >= WORTH)
@@ -109,8 +105,10 @@ static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
                     100 * gain_of(f, other.cost.step));
 }
 
+/* Searches each number of tensor ranks anew, which takes minutes on more ranks. */
 static void hint_tensor(Arena *a, const Program *p, const Found *f, Text *out)
 {
+    enum { MOST_RANKS = 64 };
     double step;
     const int tensor = p->cluster.world > MOST_RANKS ? 0 : search_other_tensor(a, p, f, &step);
     if (tensor && gain_of(f, step) >= WORTH)
