@@ -127,6 +127,15 @@ static void print_timeline(const Schedule *s, const StepParts *p, const Attentio
             print_stream(s, t, r, channel, out);
 }
 
+/* Masks of layers without attention have no schedule. */
+static int first_attending(const Model *m)
+{
+    int layer = 0;
+    while (layer < m->layers - 1 && !model_attends(m, layer))
+        layer++;
+    return layer;
+}
+
 /* ---- the whole form ---- */
 
 /* Of a program that infers: until the first token of each length, and of each further one. */
@@ -181,7 +190,7 @@ void print_cost_draft(const Draft *d, const Cost *c, Text *out)
         text_printf(out, "%d of a group's %d ranks simulated\n", p.ranks, choice->ranks);
     print_sums(a, d->program, c, out);
     print_table(a, d, &p, c, out);
-    const LayerKind *first = &p.kind[d->program->layer_mask[0]];
+    const LayerKind *first = &p.kind[d->program->layer_mask[first_attending(&d->program->model)]];
     for (int backward = 0; backward < (d->program->infer.lengths ? 1 : 2); backward++)
         print_timeline(first->input[backward].schedule, &p, &first->time[backward], out);
     arena_free(a);
