@@ -68,10 +68,14 @@ void take_offload(Checker *c, const Ast *s, const Field *f, void *to)
             cursor_whole(&u, 1, 100000, &l->offload_layers.value);
             continue;
         }
-        if (take_item(c, u.at, l))
+        if (take_item(c, u.at, l)) {
             u.at = u.at->next;
-        else if (cursor_choice(&u, names, first ? countof(names) : 3) == 4)
-            l->offload.is_auto = true;
+            continue;
+        }
+        const int word = cursor_choice(&u, names, first ? countof(names) : 3);
+        l->offload.is_auto |= word == 4;
+        if (word >= 3)
+            break; /* none and auto stand alone */
     }
     cursor_end(&u);
 }

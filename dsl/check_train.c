@@ -425,7 +425,8 @@ void settle_infer_layout(Checker *c, Layout *l)
 {
     static const char backward[] = "it has no backward";
     const bool saves_least = l->saving.upper && !l->saving.group && saving_rule(l->saving) == RECOMPUTE_FULL;
-    const bool sharded = l->weights.given && !l->weights.is_auto && l->weights.value == SHARDING_ZERO3,
+    const bool sharded = l->weights.given && !l->weights.is_auto && l->weights.value == SHARDING_ZERO3 &&
+                         !l->within.given,
                several = c->program->cluster.world > 1;
     const Sharding whole = several && !sharded ? SHARDING_ZERO1 : SHARDING_ZERO3;
     if (!c->infer)
@@ -438,7 +439,7 @@ void settle_infer_layout(Checker *c, Layout *l)
         {l->offload.span, "offload", backward},
         {l->update.span, "update", "it has no optimizer"},
         {l->gradients.span, "gradients", backward},
-        {l->overlap.span, "overlap", backward},
+        {l->overlap.value || l->overlap.is_auto ? l->overlap.span : (Span){0}, "overlap", backward},
         {l->fetch.span, "fetch", backward},
         {l->weights.value != whole || l->within.given ? l->weights.span : (Span){0}, "weights",
          "each rank, or each tensor rank, has them whole"},

@@ -29,7 +29,11 @@ static void note_equal(Diags *d, const Program *p, const Choice *c)
     const int world = p->cluster.world / program_tensor(p);
     while (world % ranks)
         ranks--;
-    diag_note(d, (Span){0},
+    if (p->infer.lengths)
+        diag_note(d, (Span){0}, "use fewer ranks, or a longest of `lengths` of at least %lld tokens",
+                  (long long)BURST_TILE * c->ranks);
+    else
+        diag_note(d, (Span){0},
               "use `data %d`, which gives each sequence %d rank%s, or a sequence of at least %lld tokens",
               world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
 }
