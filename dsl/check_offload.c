@@ -3,6 +3,14 @@
 
 #include <string.h>
 
+/* Values that layers keep for backward whatever they save. */
+static const char *kept_names(const Checker *c)
+{
+    return c->program->model.layer.experts ? " choice route " : " ";
+}
+
+static const char *kept_list(const Checker *c) { return c->program->model.layer.experts ? ", choice, route" : ""; }
+
 /* activations, or activations(x, o): all saved values, or these. */
 static void take_offloaded(Checker *c, const Ast *value, Layout *l)
 {
@@ -10,9 +18,10 @@ static void take_offloaded(Checker *c, const Ast *value, Layout *l)
     l->offload.value = all ? OFFLOAD_ALL : 0;
     for (const Ast *name = all ? NULL : value->args.first; name; name = name->next) {
         const char *set = l->offloaded ? l->offloaded : " ";
-        if (name->kind != A_NAME || !has_value(c, name->text, (int)strlen(name->text)))
-            diag_error(c->diags, name->span, "expected the name of a value that a layer can save: x, %s",
-                       savable_names(c));
+        if (name->kind != A_NAME ||
+            !(has_value(c, name->text, (int)strlen(name->text)) || saves(kept_names(c), name->text)))
+            diag_error(c->diags, name->span, "expected the name of a value that a layer can save: x, %s%s",
+                       savable_names(c), kept_list(c));
         else if (saves(set, name->text))
             diag_error(c->diags, name->span, "'%s' is offloaded twice", name->text);
         else
@@ -92,7 +101,7 @@ void check_offload(Checker *c, const Layout *l)
     const char *saved = saved_where_offloaded(l);
     for (const char *at = l->offloaded && saved ? l->offloaded + 1 : ""; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(c->arena, at, strcspn(at, " "));
-        if (!saves(saved, name))
+        if (!saves(saved, name) && !saves(kept_names(c), name))
             diag_error(
                 c->diags, word_in(l->offload.span, name),
                 "'%s' cannot be offloaded: no layer that offloads activations saves it; use one of the "
