@@ -9,7 +9,10 @@ static const char *kept_names(const Checker *c)
     return c->program->model.layer.experts ? " choice route " : " ";
 }
 
-static const char *kept_list(const Checker *c) { return c->program->model.layer.experts ? ", choice, route" : ""; }
+static const char *kept_list(const Checker *c)
+{
+    return c->program->model.layer.experts ? ", choice, route" : "";
+}
 
 /* activations, or activations(x, o): all saved values, or these. */
 static void take_offloaded(Checker *c, const Ast *value, Layout *l)

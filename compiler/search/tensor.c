@@ -34,8 +34,8 @@ static void note_equal(Diags *d, const Program *p, const Choice *c)
                   (long long)BURST_TILE * c->ranks);
     else
         diag_note(d, (Span){0},
-              "use `data %d`, which gives each sequence %d rank%s, or a sequence of at least %lld tokens",
-              world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
+                  "use `data %d`, which gives each sequence %d rank%s, or a sequence of at least %lld tokens",
+                  world / ranks, ranks, plural(ranks), (long long)BURST_TILE * c->ranks);
 }
 
 static void note_shared(Diags *d, const Choice *c, int rank)
