@@ -94,6 +94,7 @@ typedef enum ChoiceKey {
     X(bool, overlap, , VALUE, KEY_STEP) \
     X(bool, bf16_gradients, , VALUE, KEY_STEP) /* of weights, rounded to bf16 */ \
     X(bool, whole, , VALUE, 0) /* the layout says `ranges no` */ \
+    X(bool, on_device, , VALUE, 0) /* the layout says `offload none` */ \
     /* attention's transfers carry only the tiles that a later rank reads or that were added to */ \
     X(bool, ranges, , VALUE, 0) \
     /* forward, backward: a launch for each chunk of keys where one could have all (cost/launches.c) */ \

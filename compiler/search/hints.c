@@ -94,10 +94,9 @@ static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
 {
     const Draft *d = plan_draft(f->plan);
     Program with = *d->program;
-    const char *now = settings[SETTING_OFFLOAD]->text(a, &d->choice),
-               *saved = settings[SETTING_RECOMPUTE]->text(a, &d->choice);
-    if (!p->layout.offload.given || p->layout.offload.is_auto || now ||
-        (saved && strcmp(saved, "none") == 0) || !setting_leave_open(SETTING_OFFLOAD, &with.layout))
+    const char *saved = settings[SETTING_RECOMPUTE]->text(a, &d->choice);
+    if (!d->choice.on_device || (saved && strcmp(saved, "none") == 0) ||
+        !setting_leave_open(SETTING_OFFLOAD, &with.layout))
         return;
     const Found other = search_with(a, diags_new(a), &with, SEARCH_CUT, INFINITY);
     if (other.plan && gain_of(f, other.cost.step) >= WORTH)

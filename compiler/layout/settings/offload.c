@@ -40,6 +40,7 @@ static bool take(const Program *p, Choice *c, int n)
                             : 0;
     const bool on_host = is_open(p) ? n > most : p->layout.host_optimizer;
     c->optimizer = on_host ? OPTIMIZER_ON_HOST : OPTIMIZER_ON_DEVICE;
+    c->on_device = l->offload.given && !is_open(p) && !l->offload.value && !l->offloaded && !on_host;
     return true;
 }
 
@@ -72,6 +73,8 @@ static const char *offloaded_text(Arena *a, const Choice *c)
 static const char *text(Arena *a, const Choice *c)
 {
     const char *offloaded = offloaded_text(a, c);
+    if (!c->optimizer && !offloaded)
+        return c->on_device ? "none" : NULL; /* without, it is open */
     if (!c->optimizer)
         return offloaded;
     return offloaded ? arena_printf(a, "%s, optimizer", offloaded) : "optimizer";
