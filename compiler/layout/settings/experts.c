@@ -6,7 +6,14 @@
 
 enum { MOST = 32 };
 
-static bool is_open(const Program *p) { return p->layout.expert_groups.is_auto && p->model.experts.experts; }
+/* The step's passes have no groups otherwise. */
+static bool may_have_groups(const Program *p)
+{
+    return p->model.experts.experts && p->train.optimizer != BURST_OPTIMIZER_MUON &&
+           !(p->model.experts.bias && program_tensor(p) > 1);
+}
+
+static bool is_open(const Program *p) { return p->layout.expert_groups.is_auto && may_have_groups(p); }
 
 /* The n-th number of groups, from 1, that divides the experts; 0: there are fewer. */
 static int groups_at(const Program *p, int n)
@@ -34,8 +41,8 @@ static bool take(const Program *p, Choice *c, int n)
 
 static bool other(const Program *p, Choice *c, int n)
 {
-    c->expert_groups = p->model.experts.experts ? groups_at(p, n) : 0;
-    return c->expert_groups > 0 && p->train.optimizer != BURST_OPTIMIZER_MUON;
+    c->expert_groups = may_have_groups(p) ? groups_at(p, n) : 0;
+    return c->expert_groups > 0;
 }
 
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
