@@ -83,7 +83,7 @@ typedef enum SharesKind {
 #undef X
     SHARES_KINDS
 } SharesKind;
-enum { OFFLOAD_ALL = 16 }; /* more values than a layer saves */
+enum { OFFLOAD_ALL = 32 }; /* more values than a layer saves */
 enum { MOST_SHARE = 1000 };
 enum { MOST_KEY_CHUNKS = 64 }; /* `token chunks N, keys` */
 /* `schedule near for window(4Ki), ring;`: the layout's settings for one mask's layers. schedule NULL:

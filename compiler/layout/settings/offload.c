@@ -87,7 +87,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
     if (!c->offload || c->offload_values || c->spared)
         return NULL;
     const Partition one = {.max_tokens = 1};
-    const Shape shape = program_shape(p);
+    const Shape shape = shape_unchunked(shape_of(p, c));
     const char *can = offload_at(a, p, &shape, &one, units_make(a, p, &shape, 0), v, c->offload_layers,
                                  OFFLOAD_ALL);
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
