@@ -48,7 +48,7 @@ def write(case, tokens, layout):
 def check_row(case, kept, names, line, step, world, peak):
     *values, longest, of_rank, memory, unit, evaluation, its_unit, seconds, _, rate, mfu, _, largest = re.split(r" +", line, maxsplit=len(names) + 11)
     none = {"ffn chunks": "1", "offload": "none"}
-    settings = [f"{n} {none[n] if v == '-' else v};" for n, v in zip(names, values)] + ["offload none;"] * ("offload" not in names)
+    settings = [f"{n} {none[n] if v == '-' else v};" for n, v in zip(names, values)] + ["offload none;"] * ("offload" not in names and "offload" not in kept)
     layout, tokens = kept + " ".join(settings), tokens_of(longest)
     write(case, tokens, layout)
     cost, alive = burstc("c.topo", "at.burst", "--emit=cost"), burstc("c.topo", "at.burst", "--emit=memory")
