@@ -161,8 +161,8 @@ static void check_gather(Check *k, int world)
     compare(k, "gather again", down_bf16(k, full, count), want[1], 0);
 }
 
-/* Some rounds of a part of `count` elements into the same memory, each copied away by ranks that are late in turn;
- * the last two are recorded and run twice. */
+/* Some rounds of a part of `count` elements into the same memory, each copied away by ranks that are late in
+ * turn; the last two are recorded and run twice. */
 static void check_one_shot(Check *k, int world, int count)
 {
     enum { GATHERS = 9 };

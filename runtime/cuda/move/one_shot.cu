@@ -1,17 +1,18 @@
-/* one_shot.cu: gathers of a few kilobytes by a kernel that writes into the peers' memory itself, as in one-shot
- * all-reduces of inference engines. Copy engines and stream memory operations take tens of microseconds a
- * message, and their flags have values that a recorded launch cannot repeat; here the device counts.
+/* one_shot.cu: gathers of a few kilobytes by a kernel that writes into the peers' memory itself, as in
+ * one-shot all-reduces of inference engines. Copy engines and stream memory operations take tens of
+ * microseconds a message, and their flags have values that a recorded launch cannot repeat; here the device
+ * counts.
  *
  * Each rank tells its peers that it is READY: what was queued before has read what their parts overwrite. It
- * waits for theirs, writes its part, tells them that it has ARRIVED, and waits for theirs. Flags of peer_move.cu
- * have one more channel for this; the flag of a rank to itself counts gathers. */
+ * waits for theirs, writes its part, tells them that it has ARRIVED, and waits for theirs. Flags of
+ * peer_move.cu have one more channel for this; the flag of a rank to itself counts gathers. */
 #include "cuda/gpu.h"
 
 enum { READY, ARRIVED, KINDS, THREADS = 512 };
 
 typedef struct Ends {
     char *whole;            /* the peer's */
-    uint64_t *there, *here; /* [KINDS]: the peer's flags that this rank writes; this rank's that the peer writes */
+    uint64_t *there, *here; /* [KINDS]: the peer's flags that this rank writes, and the reverse */
 } Ends;
 
 typedef struct OneShot {
