@@ -312,7 +312,7 @@ static int refuse_crowd(BurstGpu *g, int locals)
 int gpu_peers_open(BurstGpu *g)
 {
     const int locals = host_locals(g->ctx);
-    const size_t flags = (size_t)(g->channels + 3) * PEERS_MOST * 2 * sizeof(uint64_t); /* one_shot.cu: 1 */
+    const size_t flags = (size_t)(g->channels + 3) * PEERS_MOST * 2 * sizeof(uint64_t); /* one_shot.cuh: 1 */
     if (flags > FLAG_BYTES)
         return burst_fail(g->ctx, BURST_E_PLAN, "%d channels exceed the number of flags in peer memory",
                           g->channels);
