@@ -90,7 +90,7 @@ static void hint_setting(Arena *a, const Program *p, const Found *f, int setting
 }
 
 /* Hints at offloading where the layout forbids it and not everything could be saved. */
-static void hint_offload(Arena *a, const Program *p, const Found *f, Text *out)
+static void hint_offload(Arena *a, const Found *f, Text *out)
 {
     const Draft *d = plan_draft(f->plan);
     Program with = *d->program;
@@ -121,7 +121,7 @@ const char *search_hints(Arena *a, const Program *p, const Found *f)
     text_add(&t, "");
     for (int i = 0; i < SETTING_COUNT; i++)
         hint_setting(a, p, f, i, &t);
-    hint_offload(a, p, f, &t);
+    hint_offload(a, f, &t);
     hint_tensor(a, p, f, &t);
     return text_keep(a, &t);
 }

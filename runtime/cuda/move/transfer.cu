@@ -358,7 +358,8 @@ int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elem
 /* Flags in `memory` that the host's rank `writer` writes. */
 static uint64_t *one_shot_flags(const BurstGpu *g, char *memory, int writer)
 {
-    return (uint64_t *)(memory + gpu_flags_at(g)) + ((g->channels + 2) * PEERS_MOST + writer) * ONE_SHOT_KINDS;
+    return (uint64_t *)(memory + gpu_flags_at(g)) +
+           ((g->channels + 2) * PEERS_MOST + writer) * ONE_SHOT_KINDS;
 }
 
 bool burst_gpu_gathers_one_shot(BurstGpu *g, int unit)
@@ -383,8 +384,9 @@ int burst_gpu_gather_one_shot(BurstGpu *g, int unit, const BurstBf16 *part, int6
         const Peer *p = g->peer_of[rank];
         if (rank == g->rank)
             continue;
-        a.peer[a.peers++] = OneShotPeer{p->memory + ((char *)whole - g->memory), one_shot_flags(g, p->memory, me),
-                                 one_shot_flags(g, g->memory, p->local)};
+        a.peer[a.peers++] = OneShotPeer{p->memory + ((char *)whole - g->memory),
+                                        one_shot_flags(g, p->memory, me),
+                                        one_shot_flags(g, g->memory, p->local)};
     }
     if (((uintptr_t)part | (uintptr_t)whole | (uintptr_t)a.bytes) % sizeof(uint4) == 0)
         one_shot_kernel<uint4><<<1, ONE_SHOT_THREADS, 0, g->compute>>>(a);
