@@ -17,7 +17,7 @@ static double seconds_of(Arena *a, const Draft *d, bool backward)
         mask[m] = attention_simulate(a, &in).seconds;
     }
     for (int layer = 0; layer < p->model.layers; layer++)
-        sum += mask[p->layer_mask[layer]];
+        sum += model_attends(&p->model, layer) ? mask[p->layer_mask[layer]] : 0;
     return sum;
 }
 

@@ -29,6 +29,8 @@ static Seconds attention_seconds(Arena *result, const Program *p, AttentionLoads
         mask[i / 2].computing += most;
     }
     for (int layer = 0; layer < p->model.layers; layer++) {
+        if (!model_attends(&p->model, layer))
+            continue;
         sum.all += mask[p->layer_mask[layer]].all;
         sum.computing += mask[p->layer_mask[layer]].computing;
     }

@@ -86,6 +86,8 @@ static Balance balance_of_layers(Arena *a, const Program *p, const Balance *mask
 {
     Balance all = {.n = mask->n, .exact = mask->exact, .pairs = NEW_ARRAY(a, double, mask->n)};
     for (int l = 0; l < p->model.layers; l++) {
+        if (!model_attends(&p->model, l))
+            continue;
         all.mean += mask[p->layer_mask[l]].mean;
         for (int i = 0; i < all.n; i++)
             all.pairs[i] += mask[p->layer_mask[l]].pairs[i];
