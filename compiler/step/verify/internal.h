@@ -140,6 +140,11 @@ void check_apart(Machine *m, Place p, bool writes, OpKind k); /* of such an oper
  * several ranks are added up once. */
 void check_tensor_ranks(Machine *m);
 
+/* ---- step/verify/adjacent.c ---- */
+/* Checks that what several adjacent tensors compute is computed by chunks of the tokens everywhere, or
+ * nowhere. */
+void check_adjacent(Machine *m);
+
 /* ---- step/verify/explain.c ---- */
 void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, const char *fmt, ...);
 const char *name_of(const Machine *m, int value);

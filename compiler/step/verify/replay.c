@@ -18,7 +18,7 @@
  * optimizer state.
  *
  * If tensor ranks split layers, the forward blocks are checked first (step/verify/tensor_parallel.c), since
- * all else follows from them.
+ * all else follows from them, and so are values of adjacent tensors (step/verify/adjacent.c).
  *
  * Assumed: compute's own operations run in order; a queued operation starts after all earlier work of
  * compute; operations are correct inside (attention has proofs of its own); all ranks run this list, so that
@@ -805,6 +805,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     find_items(&m);
     check_places(&m);
     check_tensor_ranks(&m);
+    check_adjacent(&m);
     if (!m.failed)
         run_all(&m);
     return !m.failed;
