@@ -219,6 +219,8 @@ int gpu_check_links(BurstGpu *g);
 /* The memory that the peer's pieces fill (bytes 0: none); sending: at the peer, from `lands`. BURST_E_PLAN
  * if it is not device memory. */
 int gpu_landing(BurstGpu *g, const BurstPiece *p, int count, int peer, bool sending, Landing *out);
+/* The ranks that share the unit's weights. transfer.cu */
+Members *gpu_unit_members(BurstGpu *g, int unit);
 /* gpu_peers_push sends to peers; gpu_peers_await, after what the caller queues between, waits for data from
  * peers. peer_move.cu */
 int gpu_peers_push(BurstGpu *g, int channel, const BurstPiece *send, int sends, const BurstPiece *receive,

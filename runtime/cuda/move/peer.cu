@@ -1,11 +1,12 @@
 /* peer.cu: at start-up, finds which ranks of the host can write into each other's device memory, and reports
- * why others cannot.
+ * why others cannot; and gathers of a few kilobytes by a kernel that does (one_shot.cuh).
  *
  * A rank exports its one allocation (CUDA IPC) and opens those of the host's other ranks; a pair uses peer
  * memory if both succeeded. Opening enables peer access as far as this allocation needs it; enabling it
  * explicitly would create a context on the other device, which costs memory there. Ranks with different
  * NCCL_HOSTID count as different hosts, so that one host can simulate several nodes. */
 #include "cuda/gpu.h"
+#include "cuda/move/one_shot.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -334,4 +335,45 @@ void gpu_peers_close(BurstGpu *g)
     for (int i = 0; i < g->peers; i++)
         cudaIpcCloseMemHandle(g->peer[i].memory);
     g->peers = 0;
+}
+
+/* ---- one-shot gathers ---- */
+/* Flags in `memory` that the host's rank `writer` writes. */
+static uint64_t *one_shot_flags(const BurstGpu *g, char *memory, int writer)
+{
+    return (uint64_t *)(memory + gpu_flags_at(g)) +
+           ((g->channels + 2) * PEERS_MOST + writer) * ONE_SHOT_KINDS;
+}
+
+bool burst_gpu_gathers_one_shot(BurstGpu *g, int unit)
+{
+    const Members *m = gpu_unit_members(g, unit);
+    return m->peers && m->ranks.count > 1 && !g->may_share;
+}
+
+int burst_gpu_gather_one_shot(BurstGpu *g, int unit, const BurstBf16 *part, int64_t elements,
+                              BurstBf16 *whole)
+{
+    const Members *m = gpu_unit_members(g, unit);
+    const int me = host_local(g->ctx), member = (g->rank - m->ranks.first) / m->ranks.stride;
+    OneShot a = {};
+    a.part = (const char *)part;
+    a.own = (char *)(whole + member * elements);
+    a.bytes = elements * (int64_t)sizeof *part;
+    a.at = member * a.bytes;
+    a.count = one_shot_flags(g, g->memory, me);
+    for (int i = 0; i < m->ranks.count; i++) {
+        const int rank = m->ranks.first + i * m->ranks.stride;
+        const Peer *p = g->peer_of[rank];
+        if (rank == g->rank)
+            continue;
+        a.peer[a.peers++] = OneShotPeer{p->memory + ((char *)whole - g->memory),
+                                        one_shot_flags(g, p->memory, me),
+                                        one_shot_flags(g, g->memory, p->local)};
+    }
+    if (((uintptr_t)part | (uintptr_t)whole | (uintptr_t)a.bytes) % sizeof(uint4) == 0)
+        one_shot_kernel<uint4><<<1, ONE_SHOT_THREADS, 0, g->compute>>>(a);
+    else
+        one_shot_kernel<BurstBf16><<<1, ONE_SHOT_THREADS, 0, g->compute>>>(a);
+    return gpu_launched(g, "one-shot gather");
 }

@@ -3,7 +3,6 @@
  * (peer_move.cu), by NCCL elsewhere, and as a copy from a rank to itself. */
 #include "optimizer/muon.h"
 #include "cuda/gpu.h"
-#include "cuda/move/one_shot.cuh"
 
 #include <string.h>
 
@@ -293,7 +292,7 @@ static int member_of(const BurstGpu *g, const Members *m)
 }
 
 /* The ranks that share the unit's weights. */
-static Members *unit_group(BurstGpu *g, int unit)
+Members *gpu_unit_members(BurstGpu *g, int unit)
 {
     return &g->group[burst_unit_group(g->ctx, unit).stride > 1 ? GROUP_SPLIT : GROUP_SHARDS];
 }
@@ -352,53 +351,13 @@ static int sum(BurstGpu *g, int channel, Members *m, const float *part, float *a
 /* ---- weights ---- */
 int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements, BurstBf16 *full)
 {
-    return gather(g, g->channels, unit_group(g, unit), shard, elements, full);
-}
-
-/* Flags in `memory` that the host's rank `writer` writes. */
-static uint64_t *one_shot_flags(const BurstGpu *g, char *memory, int writer)
-{
-    return (uint64_t *)(memory + gpu_flags_at(g)) +
-           ((g->channels + 2) * PEERS_MOST + writer) * ONE_SHOT_KINDS;
-}
-
-bool burst_gpu_gathers_one_shot(BurstGpu *g, int unit)
-{
-    const Members *m = unit_group(g, unit);
-    return m->peers && m->ranks.count > 1 && !g->may_share;
-}
-
-int burst_gpu_gather_one_shot(BurstGpu *g, int unit, const BurstBf16 *part, int64_t elements,
-                              BurstBf16 *whole)
-{
-    const Members *m = unit_group(g, unit);
-    const int me = host_local(g->ctx), member = member_of(g, m);
-    OneShot a = {};
-    a.part = (const char *)part;
-    a.own = (char *)(whole + member * elements);
-    a.bytes = elements * (int64_t)sizeof *part;
-    a.at = member * a.bytes;
-    a.count = one_shot_flags(g, g->memory, me);
-    for (int i = 0; i < m->ranks.count; i++) {
-        const int rank = m->ranks.first + i * m->ranks.stride;
-        const Peer *p = g->peer_of[rank];
-        if (rank == g->rank)
-            continue;
-        a.peer[a.peers++] = OneShotPeer{p->memory + ((char *)whole - g->memory),
-                                        one_shot_flags(g, p->memory, me),
-                                        one_shot_flags(g, g->memory, p->local)};
-    }
-    if (((uintptr_t)part | (uintptr_t)whole | (uintptr_t)a.bytes) % sizeof(uint4) == 0)
-        one_shot_kernel<uint4><<<1, ONE_SHOT_THREADS, 0, g->compute>>>(a);
-    else
-        one_shot_kernel<BurstBf16><<<1, ONE_SHOT_THREADS, 0, g->compute>>>(a);
-    return gpu_launched(g, "one-shot gather");
+    return gather(g, g->channels, gpu_unit_members(g, unit), shard, elements, full);
 }
 
 /* Gradients that are added to other sequences' are first summed in place, then added as a whole. */
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
 {
-    Members *m = unit_group(g, unit);
+    Members *m = gpu_unit_members(g, unit);
     float *part = add ? full + member_of(g, m) * elements : shard;
     BURST_TRY(reduce(g, g->channels, m, full, elements, part, ncclFloat, sizeof *full));
     return add ? gpu_add(g, g->weights, elements, part, shard) : BURST_OK;
@@ -406,7 +365,7 @@ int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float
 
 int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add)
 {
-    Members *m = unit_group(g, unit);
+    Members *m = gpu_unit_members(g, unit);
     float *part = full + member_of(g, m) * elements;
     BURST_TRY(reduce(g, g->channels, m, full, elements, part, ncclFloat, sizeof *full));
     return gpu_add_rounded(g, g->weights, elements, part, add, shard);
