@@ -325,7 +325,7 @@ static double ranges_save(Arena *a, const Draft *d)
 static void remark_host(Searcher *s, const Draft *d, Text *t)
 {
     const Cluster *c = &d->program->cluster;
-    if (c->host_assumed && d->memory.offloaded)
+    if (c->host_assumed && d->memory.offloaded && d->program->layout.offload.is_auto)
         text_printf(t, "a host needs %s of memory; the cluster does not say what it has, so %s is assumed\n",
                     bytes_text(s->arena, host_needs(d), 0), bytes_text(s->arena, c->host_memory, 0));
 }
