@@ -185,7 +185,7 @@ static int block_launches(const Step *s, const Block *b)
     return launches;
 }
 
-/* Seconds that a token's kernels take beside what they read. */
+/* Seconds that launching a token's kernels adds to what they read. */
 static double launches_seconds(const Draft *d)
 {
     const Step *s = d->memory.flow->step;

@@ -246,8 +246,8 @@ static Work scan_work(const Step *s, const Op *o)
                   .seconds = sequence_collective(s, o).seconds};
 }
 
-/* Of a device's rate of one large product: products of tiles' queries with every key, on tensor cores and
- * without (by the kernels' instructions, not measured). */
+/* Shares of the rate of one large product that scores by every key reach, with tensor cores and without
+ * (estimated from the kernels' instructions, not measured). */
 static const double score_products = 0.45, score_sums = 0.05;
 /* Heads that read what represents a block together; columns of a product of tensor cores. */
 enum { SCORE_HEADS = 8, SCORE_COLUMNS = 16 };

@@ -285,7 +285,7 @@ bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
 double *search_computing(Searcher *s, const Choice *c);
 /* The step's values with offsets. Not exact: perhaps only their memory, or a lower bound. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact);
-/* Of the values that s->activations_only judges; cached by all that they depend on. */
+/* The peak of the values that s->activations_only judges, cached by all that they depend on. */
 Active search_active(Searcher *s, Arena *a, const Draft *t);
 /* Whether it is too large with every schedule and the same escalated settings: without attention's buffers,
  * or for the hosts. */
