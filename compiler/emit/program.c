@@ -527,6 +527,8 @@ static void emit_sizes(Emit *e)
     emit_latents(e, m, e->draft->choice.latents);
     if (m->selects)
         add_constant(e, "PLAN_SELECTIONS", e->draft->program->selection_count, "of the masks");
+    if (m->selects && device(e))
+        add_constant(e, "PLAN_LISTS_INTS", elements_of(e, "lists"), "ints of the lists of a launch");
     emit_indexer(e, m);
     if (!e->draft->program->library) {
         text_printf(e->out, "#define PLAN_NORM_EPS %s\n", real_text(e, m->norm_eps));

@@ -133,7 +133,7 @@ static int64_t tiles(int64_t tokens, int tile)
 /* Mirrors burst_lists_ints in templates/kernels/cuda_lists.cuh. */
 static int64_t ints(int64_t own, int64_t other, int parts)
 {
-    return own * (other + 4 * parts + 1) + 2 * parts;
+    return own * (other + 4 * parts + 1) + 4 * parts;
 }
 
 /* Key tiles of one launch over so many chunks, or pieces of a chunk; each ends in a tile of its own. */
@@ -151,8 +151,36 @@ static int shortest_keys(const Program *p, int form, bool backward)
     return BURST_KEYS_USUAL;
 }
 
-KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces,
-                          const int at_once[2], int turns)
+/* The most lists of any selection, for so many query heads. */
+static int64_t most_lists(const Program *p, int heads)
+{
+    const int share = p->model.heads / p->model.kv_heads;
+    int64_t most = 1;
+    for (int i = 0; i < p->selection_count; i++) {
+        const Selection *s = &p->selections[i];
+        const int each = s->for_each > 0 ? 1 : share, lists = s->for_each < 0 ? 1 : (heads + each - 1) / each;
+        most = lists > most ? lists : most;
+    }
+    return most;
+}
+
+/* Memory of the lists of a launch of several; one has what it needs. */
+enum { LISTS_BYTES = 64 << 20 };
+
+/* Ints of the lists of a selection's launch: of all lists, if they fit. Those of backward are in bands, each
+ * with an order and counts of its own. */
+static int64_t selection_ints(const Program *p, int64_t forward, int64_t backward, int64_t own, int heads)
+{
+    const int64_t lists = most_lists(p, heads), most = LISTS_BYTES / (int64_t)sizeof(int32_t),
+                  bands = backward + 6 * own * ((1 << BURST_MOST_BAND_BITS) - 1),
+                  one = forward > bands ? forward : bands;
+    if (lists * one <= most)
+        return lists * one;
+    return one > most ? one : most;
+}
+
+KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, const int at_once[2],
+                          int heads, bool turns)
 {
     const Kernels k = kernels_of(p);
     const BurstTileSizes *t = &k.tile;
@@ -164,9 +192,11 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
                                      t->forward_k[keys[0]]),
                            key_tiles(tokens, pieces, at_once[1] ? at_once[1] : pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0], at_once[0] ? 2 : 1);
-    const int64_t backward = ints(kv[1], q[1], 1) + (turns ? (kv[1] + turns) * q[1] : 0);
+    const int64_t backward = ints(kv[1], q[1], 1) + (turns ? (kv[1] + heads) * q[1] : 0);
+    int64_t most = forward > backward ? forward : backward;
+    if (p->selection_count)
+        most = selection_ints(p, forward, backward, kv[1], heads);
     const int64_t sides[2] = {BURST_HULLS * (q[0] * parts[0] + kv[0]),
                               BURST_HULLS * (q[1] + kv[1] * parts[1])};
-    return (KernelLists){.ints = forward > backward ? forward : backward,
-                         .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
+    return (KernelLists){.ints = most, .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
 }

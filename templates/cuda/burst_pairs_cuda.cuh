@@ -44,7 +44,7 @@ static inline PlanKept *plan_keep(PlanState *s, bool backward, int own, int othe
 }
 #endif
 
-/* Makes the pairs' lists of live tiles on the compute stream. */
+/* Makes the pairs' lists of live tiles on the compute stream. lists: with what plan_by_lists sets. */
 template <class MASK>
 static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTokens &q,
                                      const PlanLaunchKeys &keys, int pairs, int tile_q, int tile_k,
@@ -54,9 +54,11 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
               other = backward ? tiles : keys.tiles, home = backward ? 0 : s->launch.home,
               parts = home ? 2 : 1;
     const bool turns = backward && PLAN_DETERMINISTIC;
-    const BurstChosen chosen = lists->chosen;
-    *lists = burst_lists_place(own, other, turns, parts, s->buffer.lists);
-    lists->chosen = chosen;
+    const BurstTileLists how = *lists;
+    *lists = BurstSelects<MASK>::YES && !turns
+                 ? burst_lists_place_sets(own, other, how.sets, parts, how, s->buffer.lists)
+                 : burst_lists_place(own, other, turns, parts, s->buffer.lists);
+    lists->chosen = how.chosen;
 #ifdef PLAN_LIBRARY /* lists of blocks that tiles choose differ from call to call */
     PlanKept *kept = BurstSelects<MASK>::YES ? NULL : plan_keep(s, backward, own, other, turns, parts);
     if (kept) {
@@ -72,22 +74,19 @@ static inline cudaError_t plan_lists(PlanState *s, bool backward, const BurstTok
 }
 
 #ifdef PLAN_SELECTIONS
-/* Heads that share the list of a head of this launch, as far as they follow it. */
-static inline int plan_alike(const PlanState *s, int head, int end)
+/* Query heads of the rank, from a multiple on, that share a list. */
+static inline int plan_alike(const PlanState *s)
 {
-    const int kind = plan_masks[s->mask]->selection->heads,
-              next = kind == BURST_SELECT_OF_KV ? (head / PLAN_KV_SHARE + 1) * PLAN_KV_SHARE : head + 1;
-    return kind == BURST_SELECT_OF_ALL || next > end ? end - head : next - head;
+    const int kind = plan_masks[s->mask]->selection->heads;
+    if (kind == BURST_SELECT_OF_ALL)
+        return PLAN_HEADS;
+    return kind == BURST_SELECT_OF_KV ? PLAN_KV_SHARE : 1;
 }
 
-static inline BurstChosen plan_chosen(const PlanState *s, int head)
+static inline BurstChosen plan_chosen(const PlanState *s, int list)
 {
     const BurstSelection *how = plan_masks[s->mask]->selection;
-    int list = 0;
-    if (how->heads != BURST_SELECT_OF_ALL)
-        list = how->heads == BURST_SELECT_OF_HEAD ? head : head / PLAN_KV_SHARE;
-    const BurstChosen chosen = {s->chosen + list * how->top,
-                                plan_tile_words(how), how->top, 0, INT32_MAX};
+    const BurstChosen chosen = {s->chosen + list * how->top, plan_tile_words(how), how->top};
     return chosen;
 }
 
@@ -121,19 +120,41 @@ static inline BurstBackward plan_heads_of(const BurstBackward &pair, int at, int
 #endif
 
 #ifdef PLAN_SELECTIONS
-/* Launches of backward, each with a band of the tiles of queries: those that chose a tile of keys lie
- * anywhere, and rows of a band stay in the L2 cache. Each band adds dK and dV once more, which one head alone
- * is not worth. */
+/* Backward takes the tiles of queries in bands: those that chose a tile of keys lie anywhere, and rows of a
+ * band stay in the L2 cache. Each band adds dK and dV once more, which a list of one head is not worth. */
 enum { PLAN_BAND_BYTES = 32 << 20 };
-static inline int plan_bands(const BurstForward &, int) { return 1; }
-static inline int plan_bands(const BurstBackward &p, int heads)
+static inline int plan_band_bits(const BurstForward &, int) { return 0; }
+static inline int plan_band_bits(const BurstBackward &p, int alike)
 {
     const double bytes = (double)p.q_tokens.n * (6 * PLAN_HEAD_DIM + 2 * PLAN_VALUE_DIM);
-    return heads > 1 && bytes > PLAN_BAND_BYTES ? (int)(bytes / PLAN_BAND_BYTES + 0.5) : 1;
+    int bits = 0;
+    while (alike > 1 && bits < BURST_MOST_BAND_BITS && bytes / (1 << bits) > 1.5 * PLAN_BAND_BYTES)
+        bits++;
+    return bits;
+}
+
+/* The most lists that a launch may have: as many as the memory of lists holds, which has room for one. */
+template <class MASK>
+static inline int plan_lists_at_once(const PlanState *s, const BurstForward *p, int pairs)
+{
+    using T = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>;
+    const int own = burst_tiles(p->q_tokens.n, T::FORWARD_Q),
+              other = plan_launch_keys(s, p, pairs, T::FORWARD_K).tiles;
+    return (int)(PLAN_LISTS_INTS / burst_lists_ints(own, other, 0, s->launch.home ? 2 : 1));
+}
+
+template <class MASK>
+static inline int plan_lists_at_once(const PlanState *s, const BurstBackward *p, int pairs)
+{
+    using T = BurstTiles<PLAN_HEAD_DIM, MASK, PLAN_VALUE_DIM>;
+    const int own = plan_launch_keys(s, p, pairs, T::BACKWARD_K).tiles,
+              other = burst_tiles(p->q_tokens.n, T::BACKWARD_Q), bands = 1 << p->lists.band_bits;
+    return (int)(PLAN_LISTS_INTS / burst_lists_ints(own * bands, burst_tiles(other, bands), 0, 1));
 }
 #endif
 
-/* Launches `one` for all heads of the pairs or, if the mask has a selection, for the heads of each list. */
+/* Launches `one` for all heads of the pairs or, if the mask has a selection, for the heads of as many lists
+ * as fit. */
 template <class MASK, class PAIR, class ONE>
 static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, const ONE &one)
 {
@@ -142,21 +163,19 @@ static inline cudaError_t plan_by_lists(PlanState *s, PAIR *pair, int pairs, con
     if (BurstSelects<MASK>::YES) {
         PAIR some[BURST_MOST_CHUNKS] = {};
         cudaError_t e = cudaSuccess;
-        const int begin = pair->q_head0, end = begin + pair->q_heads,
-                  tile = (int)plan_masks[s->mask]->selection->queries,
-                  tiles = (int)((PLAN_SEQUENCE + tile - 1) / tile);
-        for (int head = begin, heads; head < end && e == cudaSuccess; head += heads) {
-            heads = plan_alike(s, head, end);
+        const int begin = pair->q_head0, end = begin + pair->q_heads, alike = plan_alike(s),
+                  bits = PLAN_DETERMINISTIC ? 0 : plan_band_bits(*pair, alike);
+        pair->lists.band_bits = bits;
+        const int fit = plan_lists_at_once<MASK>(s, pair, pairs),
+                  lists = BURST_LISTS > 1 && fit > 1 ? fit : 1;
+        for (int head = begin, next; head < end && e == cudaSuccess; head = next) {
+            next = (head / alike + lists) * alike < end ? (head / alike + lists) * alike : end;
             for (int i = 0; i < pairs; i++)
-                some[i] = plan_heads_of(pair[i], head - begin, heads);
-            const BurstChosen chosen = plan_chosen(s, head);
-            const int bands = plan_bands(*pair, heads);
-            for (int band = 0; band < bands && e == cudaSuccess; band++) {
-                some->lists.chosen = chosen;
-                some->lists.chosen.begin = (int)((int64_t)tiles * band / bands);
-                some->lists.chosen.end = (int)((int64_t)tiles * (band + 1) / bands);
-                e = one(some);
-            }
+                some[i] = plan_heads_of(pair[i], head - begin, next - head);
+            some->lists.heads = alike, some->lists.band_bits = bits;
+            some->lists.sets = burst_sets(alike, bits, head, next - head);
+            some->lists.chosen = plan_chosen(s, head / alike);
+            e = one(some);
         }
         return e;
     }

@@ -46,13 +46,13 @@ typedef struct BurstRows { __nv_bfloat16 *at; int64_t row, head; } BurstRows;
  * of tiles of this side with entries, which come first in the order. 16 bytes, read at once. */
 typedef struct BurstTileList { int32_t tile, count, first, live; } BurstTileList;
 
-/* The blocks of keys that tiles of queries chose, for the heads of a launch: of tile t those of list + t *
- * stride, up to `top` rising numbers, then -1. Tiles and blocks are counted over the sequence. A launch has
- * the tiles from `begin` up to `end`. */
+/* The blocks of keys that tiles of queries chose: of tile t, for the heads of a launch's list l, those of
+ * list + l * top + t * stride, up to `top` rising numbers, then -1. Tiles and blocks are counted over the
+ * sequence. */
 typedef struct BurstChosen {
     const int32_t *list;
     int64_t stride;
-    int top, begin, end;
+    int top;
 } BurstChosen;
 
 /* For each tile r of one side: count[r] entries list[r * stride ...], ascending, each a tile of the other
@@ -63,9 +63,14 @@ typedef struct BurstChosen {
  * this side; stride: tiles of the other. Both count all chunks, one after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
-    BurstTileList *order; /* [rows] */
+    /* Of a selection, `heads` query heads from a multiple of it on share a list (0: all of the launch do),
+     * and rows of keys have a list for each of 2^band_bits bands, equal parts of the tiles of queries. sets:
+     * lists times bands; set l * bands + b of order, count and list follows the one before it. */
+    int heads, band_bits, sets;
+    BurstTileList *order; /* [sets][rows] */
     int32_t *count, *list;
-    /* tiles taken by the blocks of a persistent grid, 0 between launches; entries of all lists */
+    /* [4]: tiles taken by the blocks of a persistent grid, 0 between launches; entries, and tiles with
+     * entries, of all sets */
     int32_t *taken;
     /* With PLAN_DETERMINISTIC and rows of keys: the number of rows before row r at query tile i, [r * stride
      * + i], for i in r's list; the number that have added to query tile i of head h, [h * stride + i]. Else
@@ -117,6 +122,24 @@ template <class MASK> struct BurstSelects<MASK, decltype((void)MASK::CHOSEN_KEYS
     static constexpr bool YES = true;
     static constexpr int QUERIES = MASK::CHOSEN_QUERIES, KEYS = MASK::CHOSEN_KEYS;
 };
+
+/* The lists that a launch may have: the sm_80 form lacks a register for the number of one. */
+enum { BURST_LISTS = BURST_FORM == 90 && !PLAN_DETERMINISTIC ? 1 << 16 : 1 };
+
+/* The list of query head `head` of a launch, whose first one is head0 of all. */
+template <class MASK>
+static __host__ __device__ __forceinline__ int burst_list_of(const BurstTileLists &lists, int head0, int head)
+{
+    return BURST_LISTS > 1 && BurstSelects<MASK>::YES && lists.heads
+               ? (head0 + head) / lists.heads - head0 / lists.heads
+               : 0;
+}
+
+/* Sets of the lists of a launch of so many query heads, `each` of which share a list; 0: all do. */
+static BURST_MAYBE_UNUSED int burst_sets(int each, int band_bits, int head0, int heads)
+{
+    return (each ? (head0 + heads - 1) / each - head0 / each + 1 : 1) << band_bits;
+}
 
 /* ---- arguments of the kernels ---- */
 /* PART: only the rows of tiles in the lists' order. */
@@ -453,11 +476,11 @@ static __device__ __forceinline__ void quad_transpose(uint32_t x[4], int lane)
             }
 }
 
-/* Whether the queries' tile chose the keys' block. The rest of a list is -1, the greatest as an unsigned
- * number. */
-static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int tile, int block)
+/* Whether the queries' tile has the keys' block in list l. The rest of a list is -1, the greatest as an
+ * unsigned number. */
+static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int l, int tile, int block)
 {
-    const int32_t *const list = chosen.list + tile * chosen.stride;
+    const int32_t *const list = chosen.list + l * chosen.top + tile * chosen.stride;
     int lo = 0;
     for (int size = chosen.top; size > 0;) {
         const int half = size / 2;
@@ -472,8 +495,8 @@ static __device__ __forceinline__ int chosen_has(const BurstChosen &chosen, int 
  * neighbours are in one tile of queries and one block of keys; all of a kernel's tile are if these divide.
  * TURNED: rows are keys. rows, columns: positions, from the first on. */
 template <class MASK, int ROWS, int COLUMNS, int B, int GROUPS, bool TURNED>
-static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, const int32_t *rows,
-                                                       const int32_t *columns)
+static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen, int list,
+                                                       const int32_t *rows, const int32_t *columns)
 {
     using S = BurstSelects<MASK>;
     constexpr int ROW = TURNED ? S::KEYS : S::QUERIES, COLUMN = TURNED ? S::QUERIES : S::KEYS;
@@ -483,7 +506,7 @@ static __device__ __forceinline__ uint32_t chosen_bits(const BurstChosen &chosen
 #pragma unroll 1
         for (int i = 0; i < (WHOLE ? 1 : B * GROUPS); i++) {
             const int own = rows[i / GROUPS * 16] / ROW, at = columns[i % GROUPS * 16] / COLUMN;
-            bits |= (uint32_t)chosen_has(chosen, TURNED ? at : own, TURNED ? own : at) << i;
+            bits |= (uint32_t)chosen_has(chosen, list, TURNED ? at : own, TURNED ? own : at) << i;
         }
         bits = WHOLE ? 0 - bits : bits;
     }
@@ -507,7 +530,7 @@ static __device__ __forceinline__ void mask_blocks(float (&s)[B][N][4], const in
                                                    int lane, int keys, const BurstChosen &chosen)
 {
     int32_t row_position[2 * B];
-    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, B, N / 2, TURNED>(chosen,
+    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, B, N / 2, TURNED>(chosen, 0,
                                                                              row_ints + row0 + lane / 4,
                                                                              column_ints + column0);
 #pragma unroll
@@ -564,7 +587,8 @@ static __device__ __forceinline__ Place place_late(int number, int rows, int hea
  * nothing else is left. */
 static __device__ __forceinline__ int late_heads(const BurstTileLists &lists, int heads, int factor)
 {
-    const float longest = (float)lists.order[0].count, entries = (float)lists.taken[1];
+    const float longest = (float)lists.order[0].count,
+                entries = __fdividef((float)lists.taken[1], (float)lists.sets);
     return min(heads, (int)ceilf(__fdividef((float)(factor * (int)gridDim.x) * longest, fmaxf(entries, 1))));
 }
 

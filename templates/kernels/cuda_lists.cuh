@@ -106,7 +106,7 @@ enum { BURST_MOST_LOOKED = 32 };
 /* MASK::tile with the tile's selection, which is looked up where it decides. */
 template <class MASK>
 static __device__ __forceinline__ int burst_hull_cover(const BurstSide *q, const BurstSide *k,
-                                                       const BurstChosen &chosen)
+                                                       const BurstChosen &chosen, int list)
 {
     using S = BurstSelects<MASK>;
     if constexpr (!S::YES)
@@ -116,13 +116,11 @@ static __device__ __forceinline__ int burst_hull_cover(const BurstSide *q, const
     const int open = MASK::tile(q, &keys);
     const int tile = (int)(q->lo / S::QUERIES), tiles = (int)(q->hi / S::QUERIES) - tile + 1,
               block = (int)(k->lo / S::KEYS), blocks = (int)(k->hi / S::KEYS) - block + 1;
-    if (tile < chosen.begin || tile >= chosen.end)
-        return BURST_EMPTY;
     if (open != BURST_PARTIAL || (int64_t)tiles * blocks > BURST_MOST_LOOKED)
         return open;
     int least = 1, most = 0;
     for (int i = 0; i < tiles * blocks; i++) {
-        const int has = burst::chosen_has(chosen, tile + i / blocks, block + i % blocks);
+        const int has = burst::chosen_has(chosen, list, tile + i / blocks, block + i % blocks);
         least = min(least, has), most = max(most, has);
     }
     keys.table_lo[BURST_SELECT_TABLE] = least, keys.table_hi[BURST_SELECT_TABLE] = most;
@@ -132,7 +130,7 @@ static __device__ __forceinline__ int burst_hull_cover(const BurstSide *q, const
 /* What a part sees of a tile of the other side, by the hulls of both. */
 template <class MASK>
 static __device__ __forceinline__ int burst_cover(const BurstSide *own, const BurstSide *other, bool own_is_q,
-                                                  const BurstChosen &chosen)
+                                                  const BurstChosen &chosen, int list)
 {
     bool some = false, all = true;
 #pragma unroll 1
@@ -140,7 +138,7 @@ static __device__ __forceinline__ int burst_cover(const BurstSide *own, const Bu
         const BurstSide *x = &own[i / BURST_HULLS], *y = &other[i % BURST_HULLS];
         if (x->lo > x->hi || y->lo > y->hi)
             continue;
-        const int cover = burst_hull_cover<MASK>(own_is_q ? x : y, own_is_q ? y : x, chosen);
+        const int cover = burst_hull_cover<MASK>(own_is_q ? x : y, own_is_q ? y : x, chosen, list);
         some |= cover != BURST_EMPTY, all &= cover == BURST_FULL;
     }
     if (!some)
@@ -152,11 +150,11 @@ static __device__ __forceinline__ int burst_cover(const BurstSide *own, const Bu
 template <class MASK>
 static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, int parts,
                                                         const BurstSide *other, bool own_is_q, bool is_short,
-                                                        const BurstChosen &chosen)
+                                                        const BurstChosen &chosen, int list)
 {
     unsigned covers = 0;
     for (int p = 0; p < parts; p++) {
-        const int cover = burst_cover<MASK>(own + BURST_HULLS * p, other, own_is_q, chosen);
+        const int cover = burst_cover<MASK>(own + BURST_HULLS * p, other, own_is_q, chosen, list);
         unsigned bits = cover == BURST_PARTIAL || is_short ? 3u : 1u;
         if (cover == BURST_EMPTY)
             bits = 0;
@@ -165,35 +163,48 @@ static __device__ __forceinline__ unsigned burst_covers(const BurstSide *own, in
     return covers;
 }
 
-/* One warp per list. own_is_q: rows are query tiles. A short tile of keys is partial, since its last columns
- * are no keys. */
+/* A set of the lists, which has its own order, count and list. */
+static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ BurstTileLists
+burst_lists_set(BurstTileLists lists, int set)
+{
+    const int64_t rows = (int64_t)set * lists.rows;
+    lists.order += rows, lists.count += rows, lists.list += rows * lists.stride;
+    return lists;
+}
+
+/* One warp per list, one row of blocks per set. own_is_q: rows are query tiles. A short tile of keys is
+ * partial, since its last columns are no keys. */
 template <class MASK>
 static __global__ void burst_lists_kernel(const __grid_constant__ BurstTiled own,
                                           const __grid_constant__ BurstTiled other, const BurstSide *own_side,
-                                          const BurstSide *other_side, bool own_is_q, BurstTileLists lists)
+                                          const BurstSide *other_side, bool own_is_q, BurstTileLists all)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = (int)threadIdx.x % 32;
-    if (row >= lists.rows)
+    if (row >= all.rows)
         return;
+    const BurstTileLists lists = burst_lists_set(all, (int)blockIdx.y);
+    const int bands = 1 << all.band_bits, list = (int)blockIdx.y / bands, band = (int)blockIdx.y % bands;
+    const int64_t others = other.begin[other.chunks];
+    const int lo = (int)(others * band / bands), hi = (int)(others * (band + 1) / bands);
     const int row_chunk = burst_chunk_at(own, row);
     const bool row_is_short = !own_is_q && burst_is_short(own, row_chunk, row),
                row_is_there = burst_is_there(own, row_chunk, row);
-    const unsigned all = 0x15u >> (6 - 2 * own.parts);
+    const unsigned whole = 0x15u >> (6 - 2 * own.parts);
     int count = 0;
     for (int chunk = 0; chunk < other.chunks; chunk++)
-        for (int first = other.begin[chunk]; first < other.begin[chunk + 1]; first += 32) {
+        for (int first = max(other.begin[chunk], lo); first < min(other.begin[chunk + 1], hi); first += 32) {
             const int at = first + lane;
             unsigned covers = 0;
-            if (at < other.begin[chunk + 1] && row_is_there && burst_is_there(other, chunk, at))
+            if (at < min(other.begin[chunk + 1], hi) && row_is_there && burst_is_there(other, chunk, at))
                 covers = burst_covers<MASK>(own_side + BURST_HULLS * row * own.parts, own.parts,
                                             other_side + BURST_HULLS * at, own_is_q,
                                             row_is_short || (own_is_q && burst_is_short(other, chunk, at)),
-                                            lists.chosen);
+                                            lists.chosen, list);
             const unsigned found = __ballot_sync(0xffffffffu, covers != 0);
             if (covers)
                 lists.list[(int64_t)row * lists.stride + count + __popc(found & ((1u << lane) - 1))] =
                     (int)((BURST_FORM == 80 ? 0 : covers << 26 | (unsigned)chunk << 23) |
-                          (unsigned)(at - other.begin[chunk]) << 1 | (covers != all));
+                          (unsigned)(at - other.begin[chunk]) << 1 | (covers != whole));
             count += __popc(found);
         }
     if (lane == 0)
@@ -210,7 +221,7 @@ static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own
     for (int row = lists.rows - 1; row >= 0 && at < lists.stride; row--)
         if (burst_is_there(own, burst_chunk_at(own, row), row) &&
             burst_covers<MASK>(keys + BURST_HULLS * row * own.parts, own.parts, queries + BURST_HULLS * at,
-                               false, false, lists.chosen))
+                               false, false, lists.chosen, 0))
             lists.turn[(int64_t)row * lists.stride + at] = turn++;
 }
 
@@ -219,7 +230,7 @@ static __global__ void burst_turns_kernel(const __grid_constant__ BurstTiled own
 static BURST_MAYBE_UNUSED __host__ __device__ __forceinline__ BurstTileLists burst_lists_rest(
     BurstTileLists lists)
 {
-    lists.order += lists.rows, lists.taken += 2;
+    lists.order += (int64_t)lists.sets * lists.rows, lists.taken += 4;
     return lists;
 }
 
@@ -232,11 +243,12 @@ static __device__ __forceinline__ bool burst_is_rest(const BurstTileLists &lists
 /* order[i] = the i-th longest of a part, equal ones in ascending order. With turns, the last tile comes
  * first, so that a tile waits only for one that started before it. home: rows of the first part see only so
  * many chunks of keys; 0: there is one part. With two parts all rows are live. */
-static __global__ void burst_order_kernel(BurstTileLists lists, int home)
+static __global__ void burst_order_kernel(BurstTileLists all, int home)
 {
     const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (row >= lists.rows)
+    if (row >= all.rows)
         return;
+    const BurstTileLists lists = burst_lists_set(all, (int)blockIdx.y);
     const int mine = lists.count[row];
     const bool rest = burst_is_rest(lists, row, home);
     const BurstTileLists of = rest ? burst_lists_rest(lists) : lists;
@@ -252,8 +264,10 @@ static __global__ void burst_order_kernel(BurstTileLists lists, int home)
         live += home || count > 0;
         entries += count;
     }
-    if (before == 0)
-        of.taken[0] = 0, of.taken[1] = entries < INT32_MAX ? (int32_t)entries : INT32_MAX;
+    if (before == 0) {
+        atomicAdd(&of.taken[1], entries < INT32_MAX ? (int32_t)entries : INT32_MAX);
+        atomicAdd(&of.taken[2], live);
+    }
     if (home && before == 0 && others == 0)
         (rest ? lists : burst_lists_rest(lists)).order[0] = {0, 0, 0, 0};
     of.order[lists.turn ? lists.rows - 1 - row : before] = {row, mine,
@@ -274,11 +288,12 @@ static __global__ void burst_gather_table_kernel(int n, const int32_t *position,
 static BURST_MAYBE_UNUSED int burst_tiles(int n, int tile) { return (n + tile - 1) / tile; }
 
 /* Ints of the lists of one launch, or of two with a part of the rows each: order, count, list and taken;
- * with turns of so many heads, turn and added too. */
+ * with turns of so many heads, turn and added too. Sets of lists need as many of all but the latter, each
+ * with the tiles of a band as the others. */
 static BURST_MAYBE_UNUSED size_t burst_lists_ints(int own_tiles, int other_tiles, int turns, int parts)
 {
     const size_t own = (size_t)own_tiles, other = (size_t)other_tiles, orders = (size_t)parts;
-    return own * (orders * sizeof(BurstTileList) / 4 + 1 + other) + 2 * orders +
+    return own * (orders * sizeof(BurstTileList) / 4 + 1 + other) + 4 * orders +
            (turns ? (own + (size_t)turns) * other : 0);
 }
 
@@ -289,9 +304,31 @@ static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place(int own_tiles, int ot
     const size_t pairs = (size_t)own_tiles * (size_t)other_tiles,
                  orders = (size_t)parts * (size_t)own_tiles * (sizeof(BurstTileList) / 4);
     int32_t *const count = memory + orders, *const list = count + own_tiles;
-    int32_t *const taken = list + pairs, *const turn = turns ? taken + 2 * parts : NULL;
-    BurstTileLists l = {own_tiles, other_tiles, (BurstTileList *)memory,     count, list,
-                        taken,     turn,        turns ? turn + pairs : NULL, {}};
+    int32_t *const taken = list + pairs, *const turn = turns ? taken + 4 * parts : NULL;
+    BurstTileLists l = {own_tiles,
+                        other_tiles,
+                        0,
+                        0,
+                        1,
+                        (BurstTileList *)memory,
+                        count,
+                        list,
+                        taken,
+                        turn,
+                        turns ? turn + pairs : NULL,
+                        {}};
+    return l;
+}
+
+/* Sets of lists (BurstTileLists) without turns; how: chosen, heads and band_bits. */
+static BURST_MAYBE_UNUSED BurstTileLists burst_lists_place_sets(int own_tiles, int other_tiles, int sets,
+                                                                int parts, BurstTileLists how,
+                                                                int32_t *memory)
+{
+    BurstTileLists l = burst_lists_place(own_tiles * sets, burst_tiles(other_tiles, 1 << how.band_bits),
+                                         false, parts, memory);
+    l.rows = own_tiles, l.sets = sets;
+    l.heads = how.heads, l.band_bits = how.band_bits, l.chosen = how.chosen;
     return l;
 }
 
@@ -332,12 +369,17 @@ static cudaError_t burst_make_lists(const BurstTokens *q, int queries, const Bur
     BurstSide *const of_k = sides + BURST_HULLS * burst_parts(side_q);
     if (!lists.rows)
         return cudaSuccess;
+    const unsigned sets = (unsigned)lists.sets;
+    const cudaError_t e = cudaMemsetAsync(lists.taken, 0, (home ? 8 : 4) * sizeof *lists.taken, stream);
+    if (e != cudaSuccess)
+        return e;
     burst_sides_kernel<<<(parts + 3) / 4, 128, 0, stream>>>(side_q, side_k, sides);
     burst_lists_kernel<MASK>
-        <<<(lists.rows + 3) / 4, 128, 0, stream>>>(rows_are_q ? side_q : side_k, rows_are_q ? side_k : side_q,
-                                                   rows_are_q ? sides : of_k, rows_are_q ? of_k : sides,
-                                                   rows_are_q, lists);
-    burst_order_kernel<<<(lists.rows + 127) / 128, 128, 0, stream>>>(lists, home);
+        <<<dim3((lists.rows + 3) / 4, sets), 128, 0, stream>>>(rows_are_q ? side_q : side_k,
+                                                               rows_are_q ? side_k : side_q,
+                                                               rows_are_q ? sides : of_k,
+                                                               rows_are_q ? of_k : sides, rows_are_q, lists);
+    burst_order_kernel<<<dim3((lists.rows + 127) / 128, sets), 128, 0, stream>>>(lists, home);
     if (lists.turn && tiles_q)
         burst_turns_kernel<MASK><<<(tiles_q + 127) / 128, 128, 0, stream>>>(side_k, of_k, sides, lists);
     return cudaGetLastError();

@@ -28,11 +28,11 @@ class Tokens(C.Structure):
 
 
 class Chosen(C.Structure):
-    _fields_ = [("list", C.c_void_p), ("stride", C.c_int64), ("top", C.c_int), ("begin", C.c_int), ("end", C.c_int)]
+    _fields_ = [("list", C.c_void_p), ("stride", C.c_int64), ("top", C.c_int)]
 
 
 class Lists(C.Structure):
-    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p),
+    _fields_ = [("rows", C.c_int), ("stride", C.c_int), ("heads", C.c_int), ("band_bits", C.c_int), ("sets", C.c_int), ("order", C.c_void_p), ("count", C.c_void_p), ("list", C.c_void_p),
                 ("taken", C.c_void_p), ("turn", C.c_void_p), ("added", C.c_void_p), ("chosen", Chosen)]
 
 
@@ -94,11 +94,12 @@ class Ring:
     """Attention of one sequence whose chunks have the positions `parts`; q_range, kv_range: the global heads held here."""
 
     def __init__(self, mask, d, parts, q_heads, kv_heads, group, q_head0=0, kv_head0=0, softcap=0, deterministic=False, fold=1,
-                 together=1, library=None, home=0, chosen=None):
+                 together=1, library=None, home=0, chosen=None, alike=0, band_bits=0):
         """mask: a name of MASKS; or its number in `library`, the path of one built for other masks. home: where one launch of forward would
         take all keys, two with a part of the queries each: those that see the first so many chunks of keys alone, then the others. chosen: the lists
-        of a mask with a selection, for all of these heads."""
-        self.home, self.chosen = home, chosen or Chosen()
+        of a mask with a selection, for all of these heads, or the first of the lists of `alike` query heads each. band_bits: backward has
+        lists of 2^band_bits bands of the tiles of queries."""
+        self.home, self.chosen, self.alike, self.band_bits = home, chosen or Chosen(), alike, band_bits
         self.mask, self.d, self.group = mask if library else MASKS.index(mask), d, group
         self.heads = (q_heads, kv_heads, q_head0, kv_head0)
         self.lib, self.scale = loaded(library or path_of(d, softcap, deterministic)), d ** -0.5
@@ -117,7 +118,7 @@ class Ring:
         self.tokens = [Tokens(len(p), p.data_ptr(), (C.c_void_p * MAX_TABLES)(v[0].data_ptr(), None, None, None))
                        for p, v in zip(self.parts, self.values)]
         self.multiprocessors = torch.cuda.get_device_properties(0).multi_processor_count
-        self.lists, self.rest, self.listed = {}, {}, {}
+        self.lists, self.rest, self.listed, self.again = {}, {}, {}, {}
 
     def home_of(self, ks):
         return self.home if self.home < len(ks) == len(self.parts) else 0
@@ -138,16 +139,27 @@ class Ring:
         tq, tk = (sum(-(-t.n // self.tiles[2 * backward + side]) for t in of) for side, of in enumerate((q, k)))
         own, other = (tk, tq) if backward else (tq, tk)
         home = 0 if backward else self.home_of(ks)
-        memory = torch.full((own * (2 * other + 9) + 4 + self.heads[0] * other,), -1, dtype=torch.int32, device="cuda")
+        bits, qh, q0 = self.band_bits * backward, self.heads[0], self.heads[2]
+        sets = (((q0 + qh - 1) // self.alike - q0 // self.alike + 1) if self.alike else 1) << bits
+        ints = sets * own * (-(-other >> bits) + 9) + 8 if sets > 1 else own * (2 * other + 9) + 8 + qh * other
+        memory = torch.full((ints,), -1, dtype=torch.int32, device="cuda")
         sides = torch.empty(96 * (3 * own + other), dtype=torch.uint8, device="cuda")
         made = (Lists * 2)()
-        made[0].chosen = self.chosen
-        call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, home, C.c_void_p(sides.data_ptr()),
-             C.c_void_p(memory.data_ptr()), made)
+
+        def again():
+            made[0].chosen, made[0].heads, made[0].band_bits, made[0].sets = self.chosen, self.alike, bits, sets
+            call(self.lib.test_lists, self.mask, q, len(qs), k, len(ks), backward, home, C.c_void_p(sides.data_ptr()),
+                 C.c_void_p(memory.data_ptr()), made)
+        again()
+        self.again[backward] = again
         self.lists[backward, qs, ks], self.listed[backward, qs, ks] = made[0], memory
         if home:
             self.rest[qs, ks] = made[1]
         self.keep += [memory, sides]
+
+    def make_lists_again(self, backward):
+        """Those of the last launch of prepare, in the same memory."""
+        self.again[backward]()
 
     def entries(self, backward, q, k):
         """Of the lists of one pair of chunks: {(tile of queries, of keys): whether it is partial}."""

@@ -58,9 +58,9 @@ int test_setup(int mask)
 
 void test_tiles(int mask, int tiles[4]) { memcpy(tiles, kernels[mask].tile, sizeof kernels[mask].tile); }
 
-/* lists: with what a selection chose. memory: burst_lists_ints ints, with turns of q_heads heads where
- * PLAN_DETERMINISTIC; sides: one per tile of all chunks. home > 0: in two parts, lists[1] those of the
- * second. */
+/* lists: with what a selection chose, and with heads, bands and sets. memory: burst_lists_ints ints of all
+ * sets, with turns of q_heads heads where PLAN_DETERMINISTIC, and then one set; sides: one per tile of all
+ * chunks. home > 0: in two parts, lists[1] those of the second. */
 int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k, int keys, int backward,
                int home, void *sides, int32_t *memory, BurstTileLists *lists, cudaStream_t stream)
 {
@@ -70,10 +70,12 @@ int test_lists(int mask, const BurstTokens *q, int queries, const BurstTokens *k
         tiles_q += burst_tiles(q[c].n, tile[2 * backward]);
     for (int c = 0; c < keys; c++)
         tiles_k += burst_tiles(k[c].n, tile[2 * backward + 1]);
-    const BurstChosen chosen = lists->chosen;
-    *lists = burst_lists_place(backward ? tiles_k : tiles_q, backward ? tiles_q : tiles_k,
-                               PLAN_DETERMINISTIC && backward, home ? 2 : 1, memory);
-    lists->chosen = chosen;
+    const BurstTileLists how = *lists;
+    const int own = backward ? tiles_k : tiles_q, other = backward ? tiles_q : tiles_k;
+    *lists = burst_lists_place(own, other, PLAN_DETERMINISTIC && backward, home ? 2 : 1, memory);
+    lists->chosen = how.chosen;
+    if (how.sets > 1)
+        *lists = burst_lists_place_sets(own, other, how.sets, home ? 2 : 1, how, memory);
     if (home)
         lists[1] = burst_lists_rest(lists[0]);
     return kernels[mask].lists(q, queries, k, keys, NULL, tile[2 * backward], tile[2 * backward + 1],
@@ -117,6 +119,8 @@ int test_choose(int selection, const BurstChoose *s, const BurstChoosing *c, con
     return choose[selection](*s, *c, HEAD_DIM, queries, keys, work, lists, stream);
 }
 #endif
+
+int test_lists_at_once(void) { return BURST_LISTS; }
 
 /* Chunks of queries, and as many of keys, that a launch may take. */
 void test_chunks(int chunks[2]) { chunks[0] = BURST_FORWARD_CHUNKS, chunks[1] = BURST_BACKWARD_CHUNKS; }

@@ -51,13 +51,18 @@ class Chooser:
 
     def score(self):
         for part in self.parts:
-            c, own = Choosing(len(part), part.data_ptr()), self.lists
+            own = self.lists
             if len(part) != self.n:
                 own = torch.full((units(len(part), TILE), *self.lists.shape[1:]), -7, dtype=torch.int32, device="cuda")
-            call(self.lib.test_choose, self.s.number, C.byref(self.choose), C.byref(c), C.c_void_p(self.all[0].data_ptr()),
-                 C.c_void_p(self.all[1].data_ptr()), C.c_void_p(self.work.data_ptr()), C.c_void_p(own.data_ptr()))
+            self.score_part(part, own)
             if len(part) != self.n:
                 self.lists[part[::TILE].long() // TILE] = own
+
+    def score_part(self, part, own):
+        """Of a rank with these positions: own [its tiles][lists][top]."""
+        c = Choosing(len(part), part.data_ptr())
+        call(self.lib.test_choose, self.s.number, C.byref(self.choose), C.byref(c), C.c_void_p(self.all[0].data_ptr()),
+             C.c_void_p(self.all[1].data_ptr()), C.c_void_p(self.work.data_ptr()), C.c_void_p(own.data_ptr()))
 
     def run(self, q, k):
         self.represent(q, k)
@@ -66,25 +71,21 @@ class Chooser:
 
 
 class Selected:
-    """Attention of the kernels over lists: a Ring for the heads of each list."""
+    """Attention of the kernels over lists: a Ring for the heads of so many lists each."""
 
-    def __init__(self, library, s, lists, h, hk, d, n, doc, parts=None, fold=1, band=None):
-        """band: backward takes so many tiles of queries at a time."""
+    def __init__(self, library, s, lists, h, hk, d, n, doc, parts=None, fold=1, band_bits=0, at_once=None):
+        """at_once: lists in a launch; unless given as many as it may have."""
         parts = parts or [torch.arange(n, dtype=torch.int32)]
         count, top, group = lists.shape[1], lists.shape[2], h // hk
         each = h // count
+        at_once = min(at_once or count, loaded(library).test_lists_at_once())
         self.rings = []
-        for i in range(count):
-            of_q, of_k = slice(i * each, (i + 1) * each), slice(i * each // group, ((i + 1) * each - 1) // group + 1)
-
-            def make(begin, end):
-                chosen = Chosen(lists.data_ptr() + 4 * i * top, count * top, top, begin, end)
-                ring = Ring(s.mask, d, parts, each, of_k.stop - of_k.start, group, of_q.start, of_k.start, library=library, fold=fold, chosen=chosen)
-                ring.prepare(doc)
-                return ring
-            ring, bands = make(0, 1 << 30), [make(b, b + band) for b in range(0, units(n, TILE), band)] if band else []
-            if bands:
-                ring.backward = lambda *arrays, bands=bands: [one.backward(*arrays) for one in bands]
+        for i in range(0, count, at_once):
+            first, end = i * each, min(i + at_once, count) * each
+            of_q, of_k = slice(first, end), slice(first // group, (end - 1) // group + 1)
+            ring = Ring(s.mask, d, parts, end - first, of_k.stop - of_k.start, group, of_q.start, of_k.start, library=library, fold=fold,
+                        chosen=Chosen(lists.data_ptr() + 4 * i * top, count * top, top), alike=each if at_once > 1 else 0, band_bits=band_bits)
+            ring.prepare(doc)
             self.rings.append((ring, of_q, of_k))
 
     def run(self, q, k, v, d_o):

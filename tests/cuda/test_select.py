@@ -58,9 +58,12 @@ def some_documents(n, seed):
     return torch.cumsum(cut, 0, dtype=torch.int32).cuda()
 
 
-def check_attention(name, s, lists, q, k, v, d_o, doc, d, words, parts=None, fold=1, band=None):
+def check_attention(name, s, lists, q, k, v, d_o, doc, d, words, parts=None, fold=1, band_bits=0, at_once=None):
     h, hk, n = q.shape[0], k.shape[0], q.shape[1]
-    ours = Selected(library(d), s, lists, h, hk, d, n, doc, parts, fold, band).run(q, k, v, d_o)
+    ours = Selected(library(d), s, lists, h, hk, d, n, doc, parts, fold, band_bits, at_once).run(q, k, v, d_o)
+    if lists.shape[1] > 1 and at_once != 1:
+        apart = Selected(library(d), s, lists, h, hk, d, n, doc, parts, fold, 0, 1).run(q, k, v, d_o)
+        said(all(torch.equal(x, y) for x, y in zip(ours[:2], apart[:2])), "attention", name, words, "o and lse are the bits of a launch for each list")
     keep = kept(s, lists, h, n, doc)
     o64, lse64, *g64 = dense(*(x.double() for x in (q, k, v, d_o)), keep, False)
     peer = [x for i, x in enumerate(dense(*(x.float() for x in (q, k, v, d_o)), keep, True, by_head=True)) if i != 1]
@@ -73,18 +76,18 @@ def check_attention(name, s, lists, q, k, v, d_o, doc, d, words, parts=None, fol
     said(all(a <= LIMIT * b for a, b in errors) and lse < LSE_LIMIT and empty, "attention", name, words, shown, f"lse {lse:.1e}, {int(none.sum())} rows without keys")
 
 
-def check(name, top, d, n, h, hk, seed=1, ranks=1, fold=1, band=None):
+def check(name, top, d, n, h, hk, seed=1, ranks=1, fold=1, band_bits=0, at_once=None):
     s, doc = {**SELECTIONS, **MORE}[name], some_documents(n, seed)
     q, k, v, d_o = inputs(h, hk, n, d, seed)
     parts = split_tiles(n, ranks, s)
     lists = Chooser(library(d), s, top, h, hk, n, doc, parts).run(q, k)
     right, count, near = check_lists(s, top, lists, q, k, doc)
-    words = f"top {top} d{d} n{n} h{h}/{hk} x{ranks} by {fold}{f' bands of {band}' if band else ''}"
+    words = f"top {top} d{d} n{n} h{h}/{hk} x{ranks} by {fold}{f' 2^{band_bits} bands' if band_bits else ''}{f' {at_once} lists at once' if at_once else ''}"
     said(right, "lists", name, words, f"{count} lists, {near} with scores nearer than fp32 tells apart")
     if ranks > 1:
         alone = Chooser(library(d), s, top, h, hk, n, doc).run(q, k)
         said(torch.equal(lists, alone), "lists", name, words, "are those of one rank")
-    check_attention(name, s, lists, q, k, v, d_o, doc, d, words, parts, fold, band)
+    check_attention(name, s, lists, q, k, v, d_o, doc, d, words, parts, fold, band_bits, at_once)
 
 
 def split_tiles(n, ranks, s):
@@ -159,8 +162,11 @@ def main():
         check("plain", 5, d, 2048, 4, 4, ranks=2, fold=2)
         check("documents", 4, d, 1999, 4, 1, ranks=2)
         check("near", 2, d, 2048, 4, 2, ranks=4, fold=4)
-        check("limits", 3, d, 2048, 16, 2, ranks=2, fold=2, band=4)
-        check("plain", 5, d, 2048, 12, 1, band=3)
+        check("limits", 3, d, 2048, 16, 2, ranks=2, fold=2, band_bits=2)
+        check("limits", 3, d, 1500, 12, 3, ranks=2, fold=2, band_bits=1, at_once=5)
+        check("plain", 5, d, 2048, 12, 1, band_bits=1)
+        check("plain", 5, d, 1900, 12, 3, band_bits=3, at_once=2)
+        check("near", 2, d, 1900, 9, 3, band_bits=5)
         for name in ("plain", "limits", "documents", "near"):
             check_leak(name, d, 1500, 4, 2)
         check_hostile(d, 1300, 4, 2)

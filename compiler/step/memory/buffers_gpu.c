@@ -97,16 +97,18 @@ static void add_kept(MemoryMaker *m, int64_t ints)
  * pieces, or with all chunks. */
 static void add_lists(MemoryMaker *m)
 {
-    const int turns = m->program->train.deterministic ? m->draft->shape.chunk.heads : 0;
+    const bool turns = m->program->train.deterministic;
     const int at_once[2] = {attentions_at_once(&m->draft->attention, false),
                             attentions_at_once(&m->draft->attention, true)};
     const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens,
                                             keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice),
-                                            at_once, turns);
-    const char *shape = at_once[0] ? "[tiles of one side][tiles of the other + 9], 3"
-                                   : "[tiles of one side][tiles of the other + 5], 1";
+                                            at_once, m->draft->shape.chunk.heads, turns);
+    const char *shape = at_once[0] ? "[tiles of one side][tiles of the other + 9], 8"
+                                   : "[tiles of one side][tiles of the other + 5], 4";
+    if (m->program->selection_count)
+        shape = "[lists][tiles of one side][tiles of the other + 9], 8, as many lists as fit in 64 MiB";
     if (turns)
-        shape = "[key tiles][2 * query tiles + 5], 1, [heads][query tiles]";
+        shape = "[key tiles][2 * query tiles + 5], 4, [heads][query tiles]";
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1, shape, lists.ints);
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]",
                 lists.sides);

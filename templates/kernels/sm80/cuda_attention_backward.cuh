@@ -543,7 +543,8 @@ template <int D, class MASK, int E = D> static cudaError_t burst_backward_setup(
                                 BurstBackwardLayout<D, MASK, E>::BYTES);
 }
 
-/* Adds the gradients of the pair; launches of this form have only one. With few key tiles, the heads of a
+/* Adds the gradients of the pair; launches of this form have only one, and one for each band of a selection's
+ * lists. With few key tiles, the heads of a
  * group are split over several blocks, so that each multiprocessor has some. The order of the sums then
  * varies from run to run, as dQ's always does. */
 template <int D, class MASK, int E = D>
@@ -559,7 +560,11 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
     while (p.splits < p.group && tiles * p.splits < 6 * multiprocessors)
         p.splits++;
     p.section = p.splits * burst_section(p.kv_heads, 2.0 * (D + E) * p.q_tokens.n * p.group / p.splits);
-    burst_backward_kernel<D, MASK, E>
-        <<<tiles * p.splits, 256, BurstBackwardLayout<D, MASK, E>::BYTES, stream>>>(p);
+    const BurstTileLists lists = p.lists;
+    for (int band = 0; band < lists.sets; band++) {
+        p.lists = burst_lists_set(lists, band);
+        burst_backward_kernel<D, MASK, E>
+            <<<tiles * p.splits, 256, BurstBackwardLayout<D, MASK, E>::BYTES, stream>>>(p);
+    }
     return cudaGetLastError();
 }

@@ -334,14 +334,14 @@ static __device__ __forceinline__ void store_block(uint32_t address, const uint3
 template <int ROWS, int COLUMNS, class MASK, bool TURNED>
 static __device__ __forceinline__ void mask_scores(float (&s)[COLUMNS / 2], const int32_t *row_ints,
                                                    const int32_t *column_ints, int row, int lane, int keys,
-                                                   const BurstChosen &chosen)
+                                                   const BurstChosen &chosen, int list)
 {
     int32_t row_value[2][BURST_MAX_TABLES];
     token_values<ROWS, MASK>(row_ints, row, row_value[0]);
     token_values<ROWS, MASK>(row_ints, row + 8, row_value[1]);
     const int32_t row_position[2] = {row_ints[row], row_ints[row + 8]};
-    const uint32_t bits = chosen_bits<MASK, ROWS, COLUMNS, 1, COLUMNS / 16, TURNED>(chosen, row_ints + row,
-                                                                                    column_ints);
+    const uint32_t bits =
+        chosen_bits<MASK, ROWS, COLUMNS, 1, COLUMNS / 16, TURNED>(chosen, list, row_ints + row, column_ints);
 #pragma unroll
     for (int j = 0; j < COLUMNS / 8; j++) {
         if (TURNED)

@@ -137,11 +137,9 @@ static __device__ __forceinline__ void backward_store_dq(const float (&dq)[32], 
 
 /* Scores, probabilities and dS of one query tile, in stage s. */
 template <class L, class MASK, int D, int E>
-static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E, L::BM> &w,
-                                                              const BurstBackwardLaunch &a,
-                                                              unsigned char *shared,
-                                                              const BackwardConsumer &c,
-                                                              const Stage<L::STAGES> &s, int keys, int entry)
+static __device__ __forceinline__ void backward_probabilities(
+    BackwardState<D, E, L::BM> &w, const BurstBackwardLaunch &a, unsigned char *shared,
+    const BackwardConsumer &c, const Stage<L::STAGES> &s, int keys, int entry, int list)
 {
     const uint32_t base = shared_address(shared);
     const float *const rows = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + c.lane % 4 * 4;
@@ -156,7 +154,7 @@ static __device__ __forceinline__ void backward_probabilities(BackwardState<D, E
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (L::BLOCKS ? entry_masked(entry, c.me) : entry & 1) {
         mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
-                                              c.lane, keys, a.p.lists.chosen);
+                                              c.lane, keys, a.p.lists.chosen, list);
         if (L::EARLY) /* repeated, so that the mask can use their registers */
             backward_read<L::BM>(w.lse, rows), backward_read<L::BM>(w.delta, rows + L::BM);
     }
@@ -204,7 +202,7 @@ template <class L, class MASK, int D, int E>
 static __device__ __forceinline__ void backward_tile(BackwardState<D, E, L::BM> &w,
                                                      const BurstBackwardLaunch &a, unsigned char *shared,
                                                      const BackwardConsumer &c, const Stage<L::STAGES> &s,
-                                                     int keys)
+                                                     int keys, int list)
 {
     const uint32_t base = shared_address(shared), ds = base + L::DS + s.at * L::DS_BYTES;
     const uint32_t store = ds + (uint32_t)(c.me * 64 + c.thread / 32 * 16) * 128 + lanes_down(c.lane);
@@ -214,7 +212,7 @@ static __device__ __forceinline__ void backward_tile(BackwardState<D, E, L::BM> 
         backward_tile_unseen<L>(base, c, s, entry);
         return;
     }
-    backward_probabilities<L, MASK>(w, a, shared, c, s, keys, entry);
+    backward_probabilities<L, MASK>(w, a, shared, c, s, keys, entry, list);
 #pragma unroll
     for (int t = 0; t < L::BM / 16; t++)
         store_block(block_at<L::BN>(store, 0, 0, t * 16), w.ds + t * 4);
@@ -267,9 +265,10 @@ static __device__ __forceinline__ void backward_consume(const BurstBackwardLaunc
         for (int i = 0; i < E / 2; i++)
             w.dv[i] = 0;
         barrier_wait(base + L::KV_FULL, (uint32_t)works.at); /* a work is in one of two stages */
-        const int keys = a.keys[work->chunk].tokens.n - work->tile * L::BN;
+        const int keys = a.keys[work->chunk].tokens.n - work->tile * L::BN,
+                  list = burst_list_of<MASK>(a.p.lists, a.p.q_head0, work->head);
         for (int left = work->count * (work->head_end - work->head); left > 0; left--, s.next())
-            backward_tile<L, MASK>(w, a, shared, c, s, keys);
+            backward_tile<L, MASK>(w, a, shared, c, s, keys, list);
         __syncwarp();
         warp_arrive(base + L::KV_EMPTY, c.lane);
         hold(w.dk), hold(w.dv);
@@ -343,7 +342,7 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
     memset(&a, 0, sizeof a);
     a.p = *pair, a.chunks = keys;
     BurstBackward &p = a.p;
-    const int tiles = p.lists.rows * p.kv_heads;
+    const int tiles = p.lists.rows * (p.kv_heads << p.lists.band_bits);
     double tokens = 0;
     cudaError_t e = cudaSuccess;
     for (int first = 0, i = 0; i < queries; first += burst_tiles(pair[i * keys].q_tokens.n, L::BM), i++) {
@@ -377,7 +376,7 @@ static cudaError_t burst_backward(const BurstBackward *pair, int queries, int ke
     p.splits = 1;
     while (!PLAN_DETERMINISTIC && p.splits < p.group && tiles * p.splits < 12 * multiprocessors)
         p.splits++;
-    p.section = burst_section(p.q_heads, 2.0 * (D + E) * tokens);
+    p.section = burst_section(p.q_heads, 2.0 * (D + E) * tokens / (1 << p.lists.band_bits));
     const int works = PLAN_DETERMINISTIC ? tiles : tiles * p.group;
     const int blocks = works < multiprocessors ? works : multiprocessors;
     burst_backward_kernel<D, MASK, E><<<blocks, L::THREADS, L::BYTES, stream>>>(a);

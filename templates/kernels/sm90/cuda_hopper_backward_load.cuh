@@ -34,6 +34,7 @@ template <int D, class MASK, int E = D> struct BurstBackwardLayout {
     static constexpr bool APART = D > 128; /* dK and dV belong to different warpgroups */
     /* warpgroups skip tiles that see none of their keys */
     static constexpr bool BLOCKS = Tiles::BACKWARD_BLOCKS;
+    static constexpr bool SELECTS = BurstSelects<MASK>::YES;
     static_assert(D % 32 == 0 && (APART ? BN == 64 && BM == 64 : BN == 128 && BM * WIDE == 64 * 128),
                   "what a warpgroup makes of dQ");
     static constexpr int FEW = D <= 96 ? 40 : 24, MANY = D <= 96 ? 232 : 240; /* registers */
@@ -66,9 +67,11 @@ namespace burst {
  * complete. */
 enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 
-/* The order of works, which blocks take head by head. splits: works that share the query heads of a key
- * tile; section, late: see Place. */
-struct BackwardOrder { int16_t splits, section, late; };
+/* The order of works, which blocks take head by head, where each key head has `splits` for each of its
+ * bands: works that share the query heads of a key tile. section, late: see Place; heads: of all these. */
+struct BackwardOrder {
+    int16_t splits, section, late, heads;
+};
 
 /* With few query heads per work, the rows that all blocks access at a time fit the L2 cache, and a long list
  * occupies no block for long. But each work adds a whole tile of dK and dV, so it should have BACKWARD_LEAST
@@ -76,11 +79,11 @@ struct BackwardOrder { int16_t splits, section, late; };
 enum { BACKWARD_LEAST = 32 };
 static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackward &p)
 {
-    const int tiles = max(p.lists.taken[1] / max(list_of(p.lists, 0).live, 1), 1);
-    const int heads = (BACKWARD_LEAST + tiles - 1) / tiles;
+    const int tiles = max(p.lists.taken[1] / max(p.lists.taken[2], 1), 1);
+    const int heads = p.lists.heads == 1 ? 1 : (BACKWARD_LEAST + tiles - 1) / tiles;
     const int splits = PLAN_DETERMINISTIC ? 1 : min(p.group, max(p.splits, (p.group + heads - 1) / heads));
-    const int late = late_heads(p.lists, p.kv_heads * splits, 1);
-    return {(int16_t)splits, (int16_t)max(p.section * splits / p.group, 1), (int16_t)late};
+    const int all = (p.kv_heads << p.lists.band_bits) * splits, late = late_heads(p.lists, all, 1);
+    return {(int16_t)splits, (int16_t)max(p.section * splits / p.group, 1), (int16_t)late, (int16_t)all};
 }
 
 /* A tile of keys and its queries: row `row` of the lists, tile `tile` of the chunk; first: the first entry.
@@ -89,20 +92,25 @@ struct __align__(16) BackwardWork { int row, chunk, tile, count, first, kv, head
 
 /* Fills work `number` field by field, since the warp has few registers. Returns whether it has anything to
  * do. */
+template <class MASK>
 static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &a, int number, int rows,
                                                      const volatile BackwardOrder &order,
                                                      volatile BackwardWork &w)
 {
     const BurstBackward &p = a.p;
-    const int splits = order.splits;
-    const Place place = place_late(number, rows, p.kv_heads * splits, order.section, order.late);
-    const int kv = place.head / splits, split = place.head % splits;
+    const int splits = order.splits, bits = BurstSelects<MASK>::YES ? p.lists.band_bits : 0;
+    const Place place = place_late(number, rows, order.heads, order.section, order.late);
+    w.row = place.head / splits & ((1 << bits) - 1); /* the band */
+    const int kv = place.head / splits >> bits, split = place.head % splits;
     /* this key head's query heads in this launch, and this split's share of them */
     const int low = max((p.kv_head0 + kv) * p.group - p.q_head0, 0);
     const int heads = min((p.kv_head0 + kv + 1) * p.group - p.q_head0, p.q_heads) - low;
     w.kv = kv, w.head = low + heads * split / splits, w.head_end = low + heads * (split + 1) / splits;
-    const BurstTileList of = list_of(p.lists, place.tile);
-    w.row = of.tile, w.count = of.count, w.first = of.first;
+    int set = 0;
+    if constexpr (BurstSelects<MASK>::YES)
+        set = ((burst_list_of<MASK>(p.lists, p.q_head0, w.head) << p.lists.band_bits) + w.row) * p.lists.rows;
+    const BurstTileList of = list_of(p.lists, set + place.tile);
+    w.row = set + of.tile, w.count = of.count, w.first = of.first;
     const int chunk = chunk_of(a.keys, a.chunks, of.tile);
     w.chunk = chunk, w.tile = of.tile - a.keys[chunk].first;
     return w.count > 0 && w.head < w.head_end;
@@ -110,22 +118,21 @@ static __device__ __forceinline__ bool backward_work(const BurstBackwardLaunch &
 
 /* Hands the next work with anything to do, or the end, to all warps; called by one lane. begun: it is not
  * the block's first. */
-template <class L>
+template <class L, class MASK>
 static __device__ __forceinline__ void backward_hand(const BurstBackwardLaunch &a, unsigned char *shared,
                                                      const Stage<L::STAGES> &works, bool begun)
 {
     const uint32_t base = shared_address(shared);
     const volatile BackwardOrder &order = *(const volatile BackwardOrder *)(shared + L::ORDER);
-    const int heads = a.p.kv_heads * order.splits;
-    int rows = a.p.lists.turn ? a.p.lists.rows : list_of(a.p.lists, 0).live;
+    int rows = a.p.lists.turn || a.p.lists.sets > 1 ? a.p.lists.rows : list_of(a.p.lists, 0).live;
     volatile BackwardWork &w = *(volatile BackwardWork *)(shared + L::WORK + works.at * 32);
     barrier_wait(base + L::WORK_EMPTY + works.at * 8, works.parity ^ 1);
-    int number = begun ? ask_number(a.p.lists, rows * heads) : block_number();
-    while (number < rows * heads && !backward_work(a, number, rows, order, w)) {
+    int number = begun ? ask_number(a.p.lists, rows * order.heads) : block_number();
+    while (number < rows * order.heads && !backward_work<MASK>(a, number, rows, order, w)) {
         forget(rows);
-        number = ask_number(a.p.lists, rows * heads);
+        number = ask_number(a.p.lists, rows * order.heads);
     }
-    if (number >= rows * heads)
+    if (number >= rows * order.heads)
         w.count = -1;
     barrier_arrive(base + L::WORK_FULL + works.at * 8);
 }
@@ -410,7 +417,7 @@ static __device__ __forceinline__ void backward_find(const BurstBackwardLaunch &
     for (uint32_t i = 0;; i++) {
         const Stage<L::STAGES> works = {(int)(i % L::STAGES), i / L::STAGES % 2};
         if (thread_number() % 32 == 0)
-            backward_hand<L>(a, shared, works, i > 0);
+            backward_hand<L, MASK>(a, shared, works, i > 0);
         const BackwardWork *const w = backward_take<L>(shared, works);
         if (!w)
             return;

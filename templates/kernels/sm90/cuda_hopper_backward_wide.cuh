@@ -52,7 +52,7 @@ template <class L, class MASK, int E>
 static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &w,
                                                           const BurstBackwardLaunch &a, unsigned char *shared,
                                                           const BackwardConsumer &c,
-                                                          const Stage<L::STAGES> &s, int keys)
+                                                          const Stage<L::STAGES> &s, int keys, int list)
 {
     const uint32_t base = shared_address(shared), to = wide_place(base + L::P, c.thread);
     const float *const rows = (const float *)(shared + L::ROWS + s.at * L::ROWS_BYTES) + c.lane % 4 * 4;
@@ -65,7 +65,7 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &
     cap_scores<L::BM / 2>(w.s, a.p.scale);
     if (entry & 1)
         mask_scores<L::BN, L::BM, MASK, true>(w.s, (const int32_t *)(shared + L::K_INTS), q_ints, c.key,
-                                              c.lane, keys, a.p.lists.chosen);
+                                              c.lane, keys, a.p.lists.chosen, list);
     if (CAPPED)
         backward_exp_capped<L::BM>(w, rows);
     else
@@ -85,11 +85,11 @@ static __device__ __forceinline__ void wide_probabilities(WideValues<E, L::BM> &
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void wide_values_tile(WideValues<E, L::BM> &w, const BurstBackwardLaunch &a,
                                                         unsigned char *shared, const BackwardConsumer &c,
-                                                        const Stage<L::STAGES> &s, int keys, float *dq_at,
-                                                        int rows)
+                                                        const Stage<L::STAGES> &s, int keys, int list,
+                                                        float *dq_at, int rows)
 {
     const uint32_t base = shared_address(shared);
-    wide_probabilities<L, MASK>(w, a, shared, c, s, keys);
+    wide_probabilities<L, MASK>(w, a, shared, c, s, keys, list);
     barrier_wait(base + L::DO_FULL + s.at * 8, s.parity);
     backward_sum<E, L::BM>(w.dv, w.p, base + L::DO + s.at * L::DO_BYTES);
     named_sync(DS_FULL, 256);
@@ -199,7 +199,8 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
     Stage<L::STAGES> s = {}, works = {};
     for (const BackwardWork *work; (work = backward_take<L>(shared, works)); backward_done<L>(base, works)) {
         const BurstBackwardKeys &of = a.keys[work->chunk];
-        const int keys = of.tokens.n - work->tile * L::BN;
+        const int keys = of.tokens.n - work->tile * L::BN,
+                  list = burst_list_of<MASK>(a.p.lists, a.p.q_head0, work->head);
         barrier_wait(base + L::KV_FULL, (uint32_t)works.at);
         if (me == 0) {
             WideValues<E, L::BM> w;
@@ -207,7 +208,7 @@ static __device__ __forceinline__ void wide_consume(const BurstBackwardLaunch &a
             for (int i = 0; i < E / 2; i++)
                 w.dv[i] = 0;
             wide_walk<L, D>(a, *work, s, [&](float *dq, int rows) {
-                wide_values_tile<L, MASK>(w, a, shared, c, s, keys, dq, rows);
+                wide_values_tile<L, MASK>(w, a, shared, c, s, keys, list, dq, rows);
             });
             __syncwarp();
             warp_arrive(base + L::KV_EMPTY, c.lane);

@@ -174,6 +174,17 @@ static __device__ __forceinline__ void forward_write(ForwardState<E, BN> &w, con
     }
 }
 
+/* The list of the running tile's head. */
+template <class L, class MASK>
+static __device__ __forceinline__ int forward_list(const BurstForwardLaunch &a, const unsigned char *shared,
+                                                   const ForwardConsumer<L> &c)
+{
+    if constexpr (BurstSelects<MASK>::YES)
+        return burst_list_of<MASK>(a.p.lists, a.p.q_head0,
+                                   ((const volatile ForwardWork *)(shared + L::TILE))[c.q.at].head);
+    return 0;
+}
+
 /* After S: applies the mask if the tile is partial, releases K, and computes the softmax. */
 template <class L, class MASK, int E>
 static __device__ __forceinline__ void forward_take_scores(ForwardState<E, L::BN> &w,
@@ -187,7 +198,7 @@ static __device__ __forceinline__ void forward_take_scores(ForwardState<E, L::BN
         const int32_t *const k_ints = (const int32_t *)(shared + L::K_INTS + c.k.at * L::K_TOKENS);
         mask_scores<L::BM, L::BN, MASK, false>(w.s, q_ints, k_ints, c.row, c.lane,
                                                a.keys[entry_chunk(entry)].n - entry_tile(entry) * L::BN,
-                                               a.p.lists.chosen);
+                                               a.p.lists.chosen, forward_list<L, MASK>(a, shared, c));
         __syncwarp();
     }
     warp_arrive(shared_address(shared) + L::K_EMPTY + c.k.at * 8, c.lane);

@@ -138,8 +138,9 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
                                                            int late)
 {
     const Place place = place_late(number, rows, a.p.q_heads, a.p.section, late);
-    const BurstTileList of = list_of(a.p.lists, place.tile);
-    const int32_t *const list = a.p.lists.list + (int64_t)of.tile * a.p.lists.stride;
+    const int set = burst_list_of<MASK>(a.p.lists, a.p.q_head0, place.head) * a.p.lists.rows;
+    const BurstTileList of = list_of(a.p.lists, set + place.tile);
+    const int32_t *const list = a.p.lists.list + (int64_t)(set + of.tile) * a.p.lists.stride;
     const int kv = (a.p.q_head0 + place.head) / a.p.group - a.p.kv_head0;
     const int chunk = chunk_of(a.queries, a.chunks, of.tile);
     int entry = of.first, next = 0;
@@ -166,11 +167,27 @@ static __device__ __forceinline__ int forward_produce_tile(const BurstForwardLau
     return __shfl_sync(0xffffffffu, next, 0);
 }
 
-/* Between the first pair and the last, rows that see none of the keys do not change. */
+/* Between the first pair and the last, rows that see none of the keys do not change. Each of several lists
+ * has other such rows. */
+static __device__ __forceinline__ bool forward_all(const BurstForward &p)
+{
+    return p.flags & (BURST_FIRST | BURST_LAST) && !(p.flags & BURST_PART);
+}
+
 static __device__ __forceinline__ int forward_rows(const BurstForward &p)
 {
-    const bool all = p.flags & (BURST_FIRST | BURST_LAST) && !(p.flags & BURST_PART);
-    return all ? p.lists.rows : list_of(p.lists, 0).live;
+    return forward_all(p) || p.lists.sets > 1 ? p.lists.rows : list_of(p.lists, 0).live;
+}
+
+/* Whether tile `number` of several lists is in the launch; called by a warp. */
+template <class MASK>
+static __device__ __forceinline__ bool forward_live(const BurstForward &p, int number, int rows, int late)
+{
+    if (!BurstSelects<MASK>::YES || p.lists.sets == 1 || forward_all(p))
+        return true;
+    const Place place = place_late(number, rows, p.q_heads, p.section, late);
+    const int list = burst_list_of<MASK>(p.lists, p.q_head0, place.head);
+    return place.tile < list_of(p.lists, list * p.lists.rows).live;
 }
 
 template <class L, class MASK>
@@ -181,7 +198,10 @@ static __device__ __forceinline__ void forward_produce(const BurstForwardLaunch 
     const int late = late_heads(a.p.lists, a.p.q_heads, 2); /* benchmarks/log */
     ForwardProducer<L> w = {(int)threadIdx.x, {}, {}, {}};
     for (int number = (int)blockIdx.x; number < rows * a.p.q_heads;)
-        number = forward_produce_tile<L, MASK>(a, shared, w, number, rows, late);
+        if (forward_live<MASK>(a.p, number, rows, late))
+            number = forward_produce_tile<L, MASK>(a, shared, w, number, rows, late);
+        else
+            number = __shfl_sync(0xffffffffu, w.lane ? 0 : ask_number(a.p.lists, rows * a.p.q_heads), 0);
     barrier_wait(base + L::Q_EMPTY + w.q.at * 8, w.q.parity ^ 1);
     if (w.lane == 0) {
         ((volatile ForwardWork *)(shared + L::TILE + w.q.at * 16))->tile = -1;
