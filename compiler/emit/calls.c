@@ -491,6 +491,17 @@ static bool is_gate_of(const Printer *p, const Op *o, Dim columns)
     return gate && value_of(p, o, 0)->dim[1] == columns;
 }
 
+/* Whether gradients of the weights of choices begin with biases of groups' outputs, each group those of its
+ * own choices, before rows or other ranks add theirs. */
+static bool begins_route(const Printer *p, const Op *o)
+{
+    for (const Op *x = p->block->ops.at; o->kind == OP_EXPERTS_OUT_BIAS_BACK && x->kind != o->kind; x++)
+        for (int i = 0; i < OP_WRITES; i++)
+            if (x->write[i].value == o->write[0].value)
+                return false;
+    return o->kind == OP_EXPERTS_OUT_BIAS_BACK;
+}
+
 static int form_of(const Printer *p, const Op *o)
 {
     const Model *m = &p->step->program->model;
@@ -505,7 +516,7 @@ static int form_of(const Printer *p, const Op *o)
     int form = 0;
     if ((norm && l->norm) || (activation && (activation_of(p, o) || m->scale[BURST_SCALE_FFN_GATE] > 0)) ||
         (bias && o->tensors > 1) || (o->kind == OP_CHOOSE && o->weight) || has_more_of_scan(o) ||
-        is_gate_of(p, o, DIM_SCAN_COLUMNS) || gathers_words(p, o) ||
+        is_gate_of(p, o, DIM_SCAN_COLUMNS) || gathers_words(p, o) || begins_route(p, o) ||
         (o->kind == OP_LOSS && (l->head_bias || m->scale[BURST_SCALE_LOGIT_SOFTCAP] > 0)))
         form |= FORM_OTHER;
     if (activation && m->experts.everywhere)

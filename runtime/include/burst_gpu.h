@@ -126,7 +126,7 @@ int burst_gpu_tensor_gather(BurstGpu *g, int64_t elements, const BurstBf16 *own,
 int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, const BurstBf16 *add,
                              BurstBf16 *own);
 /* The same of floats, without an addend. */
-int burst_gpu_tensor_scatter_floats(BurstGpu *g, int64_t elements, float *parts, float *own);
+int burst_gpu_tensor_scatter_floats(BurstGpu *g, int64_t elements, float *parts, bool add, float *own);
 /* On the same stream: all = the sum of the members' parts, in fp32. */
 int burst_gpu_tensor_all_reduce(BurstGpu *g, int64_t elements, const float *part, float *all);
 

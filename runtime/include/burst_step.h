@@ -211,11 +211,12 @@ int burst_op_experts_act_back(BurstExec *e, int64_t n, const BurstExperts *m, co
 int burst_op_experts_down(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *x,
                           const int32_t *first, const BurstAct *w, BurstAct *rows);
 /* y[n][hidden] = (add or 0) + the biases of the token's experts, b[experts][hidden], each times its weight;
- * d_route += dy b^T, db += d_y times the weight. add may be y. */
+ * d_route += dy b^T, or without adds = dy b^T for choices among the experts, db += d_y times the weight. add
+ * may be y. */
 int burst_op_experts_out_bias(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
                               const int32_t *choice, const float *route, const BurstAct *add,
                               const BurstAct *b, BurstAct *y);
-int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, bool adds,
                                    const BurstAct *dy, const int32_t *choice, const float *route,
                                    const BurstAct *b, float *d_route, float *db);
 int burst_op_experts_down_dw(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, const BurstAct *dy,
@@ -382,9 +383,9 @@ int burst_op_tensor_gather_words(BurstExec *e, int64_t each, int64_t width, cons
  * Overwrites parts. */
 int burst_op_tensor_scatter(BurstExec *e, int64_t each, int64_t width, BurstAct *parts, const BurstAct *add,
                             BurstAct *own, BurstOrder *o);
-/* own = that sum of floats. Overwrites parts. */
-int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, float *own,
-                                   BurstOrder *o);
+/* own = add + that sum of floats; add: NULL, or own. Overwrites parts. */
+int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, const float *add,
+                                   float *own, BurstOrder *o);
 /* all [ranks * each] = the sum over ranks of part, with rows as in tensor_gather. */
 int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,
                                BurstOrder *o);

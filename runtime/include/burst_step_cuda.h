@@ -68,11 +68,11 @@ inline int burst_op_tensor_gather_words(BurstExec *e, int64_t each, int64_t widt
     return burst_op_tensor_gather(e, each, 2 * width, (const BurstAct *)own, (BurstAct *)all, o);
 }
 
-inline int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, float *own,
-                                          BurstOrder *o)
+inline int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts,
+                                          const float *add, float *own, BurstOrder *o)
 {
     BURST_TRY(burst_op_tensor_begin(e, o));
-    BURST_TRY(burst_gpu_tensor_scatter_floats(e, each * width, parts, own));
+    BURST_TRY(burst_gpu_tensor_scatter_floats(e, each * width, parts, add != NULL, own));
     return burst_gpu_mark(e, burst_gpu_tensor(e), &o->here);
 }
 

@@ -137,12 +137,12 @@ int test_out_bias(int64_t n, const BurstExperts *m, int hidden, const int32_t *c
     return burst_op_experts_out_bias(&gpu, n, m, hidden, choice, route, add, b, y);
 }
 
-int test_out_bias_back(int64_t n, const BurstExperts *m, int hidden, const BurstBf16 *dy,
+int test_out_bias_back(int64_t n, const BurstExperts *m, int hidden, bool adds, const BurstBf16 *dy,
                        const int32_t *choice, const float *route, const BurstBf16 *b, float *d_route,
                        float *db, cudaStream_t stream)
 {
     gpu.compute = stream;
-    return burst_op_experts_out_bias_back(&gpu, n, m, hidden, dy, choice, route, b, d_route, db);
+    return burst_op_experts_out_bias_back(&gpu, n, m, hidden, adds, dy, choice, route, b, d_route, db);
 }
 
 int test_choose_back(int64_t n, const BurstExperts *m, const float *logits, const int32_t *choice,

@@ -206,7 +206,10 @@ def check_biases(case, l, make):
         call("out_bias", n, m, h, l.choice, l.route, add, b, l.y)
         sums = (b.double()[choice] * route[..., None]).sum(1)
         report(case, "out_bias", apart(l.y, sums + (0 if add is None else add.double())), BF16)
-    call("out_bias_back", n, m, h, l.dy, l.choice, l.route, b, d_route, db)
+    begun, other = torch.full_like(d_route, float("nan")), torch.zeros_like(db)
+    call("out_bias_back", n, m, h, False, l.dy, l.choice, l.route, b, begun, other)
+    report(case, "out_bias_back route begun", apart(begun, gradient - d_route.double()), FP32)
+    call("out_bias_back", n, m, h, True, l.dy, l.choice, l.route, b, d_route, db)
     report(case, "out_bias_back route", apart(d_route, gradient), FP32)
     report(case, "out_bias_back", apart(db, right), FP32)
 

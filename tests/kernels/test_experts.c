@@ -155,6 +155,23 @@ static void forward(const BurstExperts *m, const Weights *w, const float *x, Val
     burst_op_experts_sum(NULL, TOKENS, m, HIDDEN, v->rows, v->slot, y, y);
 }
 
+/* Without adds the same numbers take the place of whatever is there. */
+static void out_bias_back(const BurstExperts *m, const Weights *w, const float *dy, Values *v, Weights *d)
+{
+    const int64_t choices = TOKENS * m->top;
+    float *begun = random_array(&(Random){7}, choices), *before = zero_floats(choices),
+          *sum = zero_floats(EXPERTS * HIDDEN);
+    memcpy(before, v->d_route, sizeof *before * (size_t)choices);
+    begun[0] = NAN;
+    burst_op_experts_out_bias_back(NULL, TOKENS, m, HIDDEN, false, dy, v->choice, v->route, w->down_bias,
+                                   begun, sum);
+    burst_op_experts_out_bias_back(NULL, TOKENS, m, HIDDEN, true, dy, v->choice, v->route, w->down_bias,
+                                   v->d_route, d->down_bias);
+    for (int64_t i = 0; i < choices; i++)
+        assert_true(v->d_route[i] == before[i] + begun[i]);
+    free(begun), free(before), free(sum);
+}
+
 static void backward(const BurstExperts *m, const Weights *w, const float *x, const float *dy, Values *v,
                      float *dx, Weights *d)
 {
@@ -163,8 +180,7 @@ static void backward(const BurstExperts *m, const Weights *w, const float *x, co
     burst_op_experts_act_back(NULL, TOKENS, m, v->gate_up, v->route, v->row, v->d_act, v->d_gate_up,
                               v->d_route);
     if (m->bias) {
-        burst_op_experts_out_bias_back(NULL, TOKENS, m, HIDDEN, dy, v->choice, v->route, w->down_bias,
-                                       v->d_route, d->down_bias);
+        out_bias_back(m, w, dy, v, d);
         burst_op_experts_bias_back(NULL, TOKENS, m, v->d_gate_up, v->first, d->up_bias);
     }
     burst_op_experts_up_dw(NULL, TOKENS, m, HIDDEN, v->d_gate_up, x, v->row, v->first, d->up, v->scratch);

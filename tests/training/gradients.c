@@ -100,8 +100,9 @@ static float bf16_of(float x)
 }
 
 /* First weights are small, which leaves attention nearly uniform: make them count, norms other than one and
- * biases other than zero. bf16 needs scores of which several count: peaked ones change by more than its
- * errors (with biases of keys near one, torch's own bf16 misses their gradient by 4e-2 to 6e-2). */
+ * biases other than zero, of each expert others: what all experts add has no gradient of the choice. bf16
+ * needs scores of which several count: peaked ones change by more than its errors (with biases of keys near
+ * one, torch's own bf16 misses their gradient by 4e-2 to 6e-2). */
 static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
 {
     for (int u = 0; u < w->units; u++) {
@@ -112,7 +113,9 @@ static void stir_weights(BurstCtx *c, const BurstPlan *p, BurstWeights *w)
                 for (int64_t i = 0; i < r.count; i++) {
                     float *at = &w->param[u][r.at + i];
                     const float wider = *at * (p->on_gpu ? 3 : 12);
-                    *at = t->init_std <= 0 ? middle + 0.2f * (float)sin((double)(r.from + i)) : wider;
+                    *at = t->init_std <= 0
+                              ? middle + 0.2f * (float)sin((double)(r.from + i + 7 * (t - unit->tensor)))
+                              : wider;
                     *at = p->on_gpu ? bf16_of(*at) : *at;
                 }
         }

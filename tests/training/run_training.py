@@ -175,7 +175,9 @@ GRADIENTS = [
         (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, recompute="selective", groups=3), SIGMOIDS),
         (Layout("ring", "keys", "zigzag", 2, 2, 4, "selective", "zero2", tensor=2, groups=5), GATED),
         (Layout("ring", "keys", "zigzag", lanes=2, chunks=3, groups=6), GROUPS), (Layout("ulysses", "keys", "contiguous", lanes=4, recompute="full", groups=4), BIASES),
-        (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective", groups=2), BIASES))),
+        (Layout("ring", "keys", "striped", lanes=2, token_chunks=2, queries="attention", recompute="selective", groups=2), BIASES),
+        (Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="keys", recompute="selective", groups=4), BIASES),
+        (Layout("ring", "keys", "contiguous", lanes=4, tensor=4, chunks=2, recompute="full", offload="activations, optimizer", groups=8), MANY))),
     *((layout, Shape(masks=ALTERNATING, tied="yes", experts=experts)) for layout, experts in (
         (Layout("ring", "keys", "zigzag", lanes=2, recompute="full(3)", offload="activations", groups=5), MIXED),
         (Layout("ring", "keys", "zigzag", lanes=2, token_chunks=3, queries="keys", recompute="full(2)", groups=9), EVERY_OTHER),
@@ -487,7 +489,8 @@ GROUPED_PARTS = [("", EIGHT.replace("normalize", "shared 16; normalize")), ("nor
 GROUPED_EXPERTS = [ONE._replace(groups=2), ONE._replace(groups=4, chunks=3, recompute="selective"), Layout("ring", "keys", "zigzag", lanes=2, groups=8),
                    Layout("ring", "keys", "zigzag", lanes=4, token_chunks=3, recompute="full", groups=2),
                    Layout("burst", "keys", "zigzag", 2, 2, 2, weights="zero2", groups=4), Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero1 within 2", groups=2),
-                   Layout("ring", "keys", "zigzag", lanes=2, offload="activations, optimizer", groups=4)]
+                   Layout("ring", "keys", "zigzag", lanes=2, offload="activations, optimizer", groups=4),
+                   Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="attention", recompute="selective", groups=8)]
 PARALLEL = ("parallel yes;", EIGHT.replace("normalize", "bias yes; shared 16; normalize"))  # one gradient of what both parts read
 WORDS = Shape(vocab=(8 << 20) // 200)  # 200 tokens of the loss at once
 TEXT = Shape(vocab=256, masks=("causal", "document"))  # bytes; a full stop ends a document
@@ -938,7 +941,8 @@ class Training:
         """Of experts: any number of them has the losses of all in the layer's unit, a run goes on in another number, and files are the same."""
         for part, experts in GROUPED_PARTS:
             self.agree(GROUPED_EXPERTS, shape=TEXT._replace(part=part, experts=experts))
-        self.agree([ONE._replace(chunks=3), Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="attention")],
+        self.agree([ONE._replace(chunks=3), Layout("ring", "keys", "zigzag", lanes=4, tensor=2, token_chunks=3, queries="attention"),
+                    Layout("ring", "keys", "zigzag", lanes=4, tensor=2, groups=4)],
                    shape=TEXT._replace(kv_heads=4, part=PARALLEL[0], experts=PARALLEL[1]))
         self.twice(GROUPED_EXPERTS[:3], TEXT._replace(part=part, experts=experts))
         self.same_files(TEXT._replace(masks=("causal", "causal"), experts=EIGHT, part="family mixtral;"))

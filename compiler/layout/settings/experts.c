@@ -9,8 +9,7 @@ enum { MOST = 32 };
 /* The step's passes have no groups otherwise. */
 static bool may_have_groups(const Program *p)
 {
-    return p->model.experts.experts && p->train.optimizer != BURST_OPTIMIZER_MUON &&
-           !(p->model.experts.bias && program_tensor(p) > 1);
+    return p->model.experts.experts && p->train.optimizer != BURST_OPTIMIZER_MUON;
 }
 
 static bool is_open(const Program *p) { return p->layout.expert_groups.is_auto && may_have_groups(p); }
@@ -53,9 +52,6 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
         return NULL;
     if (p->train.optimizer == BURST_OPTIMIZER_MUON)
         return "optimizer muon needs all experts in one unit; remove `experts in groups`";
-    if (p->model.experts.bias && choice_tensor(c) > 1)
-        return "groups of experts with biases cannot be split by `tensor`; use `tensor 1` or `experts in 1 "
-               "groups`";
     if (saving_rule(v) == RECOMPUTES && saves(v.upper, "expert_gate_up"))
         return "groups of experts recompute expert_gate_up; remove it from `save`, or use `experts in 1 "
                "groups`";

@@ -226,8 +226,10 @@ static bool gradient_begun(const Backward *b, const Op *o)
 /* Groups of experts follow each other, from the last to the first, as visits of their units do. */
 static bool group_begins(const Backward *b, const Op *o)
 {
-    static const OpKind last[] = {OP_EXPERTS_UP, OP_EXPERTS_BIAS, OP_EXPERTS_ACT, OP_EXPERTS_DOWN};
-    for (int j = 0; j < b->from->ops.n && o->kind == OP_EXPERTS_DOWN; j++)
+    static const OpKind last[] = {OP_EXPERTS_UP, OP_EXPERTS_BIAS, OP_EXPERTS_ACT, OP_EXPERTS_DOWN,
+                                  OP_EXPERTS_OUT_BIAS};
+    const bool begins = o->kind == OP_EXPERTS_DOWN || o->kind == OP_EXPERTS_OUT_BIAS;
+    for (int j = 0; j < b->from->ops.n && begins; j++)
         for (int i = 0; i < countof(last) && !b->done[j]; i++)
             if (b->from->ops.at[j].kind == last[i] && b->from->ops.at[j].group > o->group)
                 return false;
@@ -235,12 +237,15 @@ static bool group_begins(const Backward *b, const Op *o)
 }
 
 /* Rows of experts are numbered within a chunk of the tokens, so that all that reads the numbers stays in the
- * loop over chunks that makes them: what sums over tensor ranks what the loop makes comes after it. */
+ * loop over chunks that makes them: what sums over tensor ranks what the loop makes comes after it. So it
+ * does after biases of groups' outputs, each of which begins the gradients of its own choices' weights. */
 static bool rows_are_done(const Backward *b, const Op *o)
 {
     bool done = true;
-    for (int j = 0; j < b->from->ops.n && o->kind == OP_TENSOR_GATHER; j++)
-        done &= b->done[j] || b->from->ops.at[j].kind != OP_EXPERTS_UP;
+    for (int j = 0; j < b->from->ops.n && o->kind == OP_TENSOR_GATHER; j++) {
+        const Op *x = &b->from->ops.at[j];
+        done &= b->done[j] || (x->kind != OP_EXPERTS_UP && (x->kind != OP_EXPERTS_OUT_BIAS || !x->group));
+    }
     return done;
 }
 

@@ -10,7 +10,9 @@
  *
  * Each rank has some columns of every expert. The router has the rank's own tokens; its choice and weights
  * are gathered, so that all ranks order the same rows. These, and the sum of a token's rows, are parts, and a
- * scatter adds up the sums; groups of experts add to one part, and the last one's sum is scattered.
+ * scatter adds up the sums; groups of experts add to one part, and the last one's sum is scattered. Biases of
+ * experts' outputs are not split: a rank adds them to its own tokens, group after group, and the scatter adds
+ * these to the sum.
  *
  * Recurrent layers are split by heads, with the key heads that these read: a rank has some of all queries, of
  * all keys and of all values, their convolution and gates, and whole groups of their norm.
@@ -84,8 +86,21 @@ static void gather_inputs(Step *s, Block *to, Op *o)
             gather_input(s, to, o, i);
 }
 
-/* Makes a sum whose parts are scattered, and then added to its former addend, a last operand; or to what the
- * first group of experts would have added to, where groups add to the same parts. */
+/* Takes what groups of experts add to their rows' sums out of these, since sums are parts: what the first
+ * group adds to, or the last one's biases, which begin with it. base: becomes that. */
+static void chain_groups(const Step *s, Op *o, Operand *base)
+{
+    const bool biased = s->program->model.experts.bias;
+    if (o->kind == OP_EXPERTS_OUT_BIAS && o->group > 1)
+        o->read[2] = (Operand){step_expert_value(s, "expert_biases", o->group - 1), 0};
+    if (o->kind != OP_COMBINE || (!biased && o->group != 1) || !o->group)
+        return;
+    *base = o->read[2];
+    o->read[2] = (Operand){o->group > 1 ? step_expert_value(s, "expert_sum", o->group - 1) : -1, 0};
+}
+
+/* Makes a sum whose parts are scattered, and then added to its former addend, a last operand; or to what
+ * chain_groups took out, where groups add to the same parts. */
 static void scatter_output(Step *s, Block *to, Op o, const Operand *base)
 {
     Operand *addend = &o.read[o.kind == OP_COMBINE ? 2 : 1];
@@ -177,10 +192,7 @@ static void split_block(Step *s, Block *b)
     memset(&to.ops, 0, sizeof to.ops);
     for (int i = 0; i < b->ops.n; i++) {
         Op o = b->ops.at[i];
-        if (o.kind == OP_COMBINE && o.group == 1) {
-            base = o.read[2];
-            o.read[2].value = -1;
-        }
+        chain_groups(s, &o, &base);
         const bool reads = has_all_tokens(s, o.read[0]), writes = has_all_tokens(s, o.write[0]);
         if (writes)
             gather_inputs(s, &to, &o);

@@ -186,8 +186,8 @@ int burst_op_experts_out_bias(BurstGpu *g, int64_t n, const BurstExperts *m, int
 
 /* A warp a choice. */
 static __global__ void __launch_bounds__(THREADS)
-    out_bias_route_kernel(int64_t choices, int top, int begin, int experts, int hidden, const BurstBf16 *dy,
-                          const int32_t *choice, const BurstBf16 *b, float *d_route)
+    out_bias_route_kernel(int64_t choices, int top, int begin, int experts, int hidden, bool adds,
+                          const BurstBf16 *dy, const int32_t *choice, const BurstBf16 *b, float *d_route)
 {
     const int lane = threadIdx.x % WARP;
     const int64_t c = (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -204,7 +204,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
     sum = warp_sum(sum);
     if (lane == 0)
-        d_route[c] += sum;
+        d_route[c] = adds ? d_route[c] + sum : sum;
 }
 
 /* A block has 256 columns of an expert, and looks for its choices among all; a warp of it has every eighth
@@ -239,7 +239,7 @@ static __global__ void __launch_bounds__(THREADS)
     add_columns(all, column, hidden, db + (int64_t)blockIdx.y * hidden);
 }
 
-int burst_op_experts_out_bias_back(BurstGpu *g, int64_t n, const BurstExperts *m, int hidden,
+int burst_op_experts_out_bias_back(BurstGpu *g, int64_t n, const BurstExperts *m, int hidden, bool adds,
                                    const BurstBf16 *dy, const int32_t *choice, const float *route,
                                    const BurstBf16 *b, float *d_route, float *db)
 {
@@ -249,7 +249,7 @@ int burst_op_experts_out_bias_back(BurstGpu *g, int64_t n, const BurstExperts *m
     if (n == 0)
         return BURST_OK;
     out_bias_route_kernel<<<(unsigned)((choices + WARPS - 1) / WARPS), THREADS, 0, g->compute>>>(
-        choices, m->top, m->first, m->experts, hidden, dy, choice, b, d_route);
+        choices, m->top, m->first, m->experts, hidden, adds, dy, choice, b, d_route);
     out_bias_back_kernel<<<blocks, THREADS, 0, g->compute>>>(choices, m->top, m->first, hidden, dy, choice,
                                                              route, db);
     return gpu_launched(g, "experts_out_bias_back");

@@ -398,10 +398,12 @@ int burst_gpu_tensor_scatter(BurstGpu *g, int64_t elements, BurstBf16 *parts, co
     return add ? gpu_add_activations(g, g->tensor, elements, part, add, own) : BURST_OK;
 }
 
-int burst_gpu_tensor_scatter_floats(BurstGpu *g, int64_t elements, float *parts, float *own)
+int burst_gpu_tensor_scatter_floats(BurstGpu *g, int64_t elements, float *parts, bool add, float *own)
 {
     Members *m = &g->group[GROUP_TENSOR];
-    return reduce(g, g->channels + 1, m, parts, elements, own, ncclFloat, sizeof *parts);
+    float *part = add ? parts + member_of(g, m) * elements : own;
+    BURST_TRY(reduce(g, g->channels + 1, m, parts, elements, part, ncclFloat, sizeof *parts));
+    return add ? gpu_add(g, g->tensor, elements, part, own) : BURST_OK;
 }
 
 int burst_gpu_tensor_all_reduce(BurstGpu *g, int64_t elements, const float *part, float *all)

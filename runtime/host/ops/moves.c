@@ -36,10 +36,10 @@ int burst_op_tensor_gather_words(BurstExec *e, int64_t each, int64_t width, cons
     return burst_op_tensor_gather(e, each, width, own, all, o); /* which copies 32 bits an element */
 }
 
-int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, float *own,
-                                   BurstOrder *o)
+int burst_op_tensor_scatter_floats(BurstExec *e, int64_t each, int64_t width, float *parts, const float *add,
+                                   float *own, BurstOrder *o)
 {
-    return burst_op_tensor_scatter(e, each, width, parts, NULL, own, o);
+    return burst_op_tensor_scatter(e, each, width, parts, add, own, o);
 }
 
 int burst_op_tensor_all_reduce(BurstExec *e, int64_t each, int ranks, const float *part, float *all,

@@ -363,7 +363,7 @@ int burst_op_experts_out_bias(BurstExec *e, int64_t n, const BurstExperts *m, in
     return BURST_OK;
 }
 
-int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, int hidden,
+int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *m, int hidden, bool adds,
                                    const BurstAct *dy, const int32_t *choice, const float *route,
                                    const BurstAct *b, float *d_route, float *db)
 {
@@ -378,7 +378,7 @@ int burst_op_experts_out_bias_back(BurstExec *e, int64_t n, const BurstExperts *
             sum += (double)d[j] * (double)b[expert + j];
             db[expert + j] += route[c] * d[j];
         }
-        d_route[c] += (float)sum;
+        d_route[c] = (adds ? d_route[c] : 0) + (float)sum;
     }
     return BURST_OK;
 }
