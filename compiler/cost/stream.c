@@ -338,7 +338,7 @@ static void start_collective(Streams *s)
 }
 
 /* Muon's exchange of matrices: computing continues when each rank has what it needs. As long as a gather of
- * a shard or, if that is longer, of a layer's part of the matrices of the owner with most: a rank sends or
+ * a shard or, if that is longer, of a unit's part of the matrices of the owner with most: a rank sends or
  * receives all but its own. */
 static void exchange(Streams *s)
 {
@@ -346,8 +346,12 @@ static void exchange(Streams *s)
     const Operand shard = s->at->op->kind == OP_TO_OWNERS ? s->at->op->read[0] : s->at->op->write[0];
     const Value *matrices = &step->values.at[step_value(step, "matrices")];
     const Ring ring = {.ranks = step->units.ranks, .stride = 1, .rounds = 1};
+    double all = 0;
+    for (int unit = 1; unit < step_units(step); unit++)
+        all += unit_is_of_layer(step, unit) ? (double)step_unit(step, unit)->elements : 0;
+    const double part = (double)step_unit(step, s->at->unit)->elements / all;
     const double bytes = fmax((double)step_bytes(step, &step->values.at[shard.value], s->at->unit),
-                              (double)matrices->bytes / step->program->model.layers);
+                              (double)matrices->bytes * part);
     const Collective c = collective_of(s->model->cluster, ring, bytes);
     count_bytes(s, &c);
     meet(s);

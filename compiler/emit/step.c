@@ -544,7 +544,8 @@ static const char *visit_text(const Step *s, const Block *b, int at)
     case REPEAT_DOWN:
         return groups ? "PLAN_HEAD_VISIT + 1 + (PLAN_LAYERS - 1 - layer) * (1 + PLAN_EXPERT_GROUPS)"
                       : "2 * PLAN_HEAD - 1 - layer";
-    case REPEAT_UNITS: return "visit";
+    case REPEAT_UNITS:
+    case REPEAT_LAYER_UNITS: return "visit";
     default: break;
     }
     if (at == BLOCK_EMBED)
@@ -580,16 +581,20 @@ static void emit_block_call(Emit *e, const Step *s, int block, const char *inden
 
 static void emit_visits(Emit *e, const Step *s, const Block *b)
 {
+    static const char *const indent[] = {"", "    ", "    ", "    ", "        "};
     const char *first = layer_text(e, b->first), *end = layer_text(e, b->end);
     const int at = (int)(b - s->block);
-    const bool once = b->repeat == REPEAT_ONCE;
     if (b->repeat == REPEAT_UP)
         emit_line(e, "for (int layer = %s; layer < %s; layer++)", first, end);
     else if (b->repeat == REPEAT_DOWN)
         emit_line(e, "for (int layer = %s - 1; layer >= %s; layer--)", end, first);
     else if (b->repeat == REPEAT_UNITS)
         emit_line(e, "for (int visit = 0; visit < PLAN_UNITS; visit++)");
-    emit_block_call(e, s, at, once ? "" : "    ", layer_argument(b, at), visit_text(s, b, at));
+    else if (b->repeat == REPEAT_LAYER_UNITS) {
+        emit_line(e, "for (int visit = 1; visit < PLAN_UNITS; visit++)");
+        emit_line(e, "    if (visit != PLAN_HEAD)");
+    }
+    emit_block_call(e, s, at, indent[b->repeat], layer_argument(b, at), visit_text(s, b, at));
 }
 
 /* Backward of groups of layers, from the last on, which forward has left its inputs. */

@@ -385,6 +385,11 @@ int step_group_unit(const Step *s, int layer, int group)
     return layers + 2 + (group - 1) * layers + layer;
 }
 
+bool unit_is_of_layer(const Step *s, int unit)
+{
+    return unit > 0 && unit != s->program->model.layers + 1 && step_unit(s, unit)->elements > 0;
+}
+
 int step_groups(const Step *s, int block)
 {
     return block_of_layer(block) && model_with_kind(&s->program->model, block_kind(block)).experts.experts
@@ -602,7 +607,7 @@ static void print_value(const Value *v, Text *out)
 static void print_heading(const Step *s, const Block *b, Text *out)
 {
     static const char *const each[] = {"", ": for each layer", ": for each layer, from the last to the first",
-                                       ": for each unit"};
+                                       ": for each unit", ": for each unit of layers"};
     const bool some = (b->repeat == REPEAT_UP || b->repeat == REPEAT_DOWN) &&
                       b->end - b->first < s->program->model.layers;
     text_add(out, b->name);

@@ -260,8 +260,8 @@ typedef struct Scope {
     int early; /* AHEAD: the loop of these */
 } Scope;
 
-/* layers first to last, or last to first */
-typedef enum Repeat { REPEAT_ONCE, REPEAT_UP, REPEAT_DOWN, REPEAT_UNITS } Repeat;
+/* layers first to last, or last to first; all units; units of layers and of their experts */
+typedef enum Repeat { REPEAT_ONCE, REPEAT_UP, REPEAT_DOWN, REPEAT_UNITS, REPEAT_LAYER_UNITS } Repeat;
 typedef struct Block {
     const char *name;
     Repeat repeat;
@@ -412,8 +412,6 @@ int step_group_end(const Step *s, const Block *b, int group); /* after the group
 void step_optimizer(Step *s);
 /* Where Muon updates matrices: momentum, whole matrices at their owners, and back. See step/passes/muon.c. */
 void step_muon(Step *s);
-/* Of Muon, on the ranks that share the weights: elements of the matrices that the rank has which has most of
- * them; elements of scratch of the largest; operations of the rank that has most to do. */
 /* Of the rank with most: elements of its matrices, scratch, products, and matrices. */
 typedef struct MuonShare {
     int64_t elements, scratch, flops, matrices;
@@ -503,6 +501,9 @@ int64_t step_row_bytes(const Step *s, const Value *v);
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits as burst_parts.h has them. */
 int step_units(const Step *s);
 int step_group_unit(const Step *s, int layer, int group); /* of a layer's experts, from 1 */
+/* Whether it has weights of a layer, such as its experts in groups; those of layers without experts are
+ * empty. */
+bool unit_is_of_layer(const Step *s, int unit);
 /* Groups that the experts of the block's layers are in; 0: they have none, or are in the layer's unit. */
 int step_groups(const Step *s, int block);
 int step_unit_row(const Step *s, const Op *o, const Block *b); /* of Units, of the operation's unit */

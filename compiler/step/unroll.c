@@ -122,6 +122,15 @@ static void walk_group(Walk *w, int first, int end)
         walk_layer(w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l);
 }
 
+/* Layers' units, then those of their experts in groups. */
+static void walk_layer_units(Walk *w, int block)
+{
+    const int layers = w->step->program->model.layers;
+    for (int unit = 1; unit < step_units(w->step) && w->step->block[block].ops.n; unit++)
+        if (unit_is_of_layer(w->step, unit))
+            walk_block(w, block, unit <= layers ? unit - 1 : (unit - layers - 2) % layers, unit);
+}
+
 void step_walk(const Step *s, SeeOp see, void *to)
 {
     Walk w = {s, see, to, 0};
@@ -133,12 +142,10 @@ void step_walk(const Step *s, SeeOp see, void *to)
     for (int first = (layers - 1) / s->group * s->group; first >= 0; first -= s->group)
         walk_group(&w, first, first + s->group < layers ? first + s->group : layers);
     walk_block(&w, BLOCK_EMBED_BACK, 0, 0);
-    for (int l = 0; l < layers && s->block[BLOCK_MOMENTUM].ops.n; l++)
-        walk_block(&w, BLOCK_MOMENTUM, l, l + 1);
+    walk_layer_units(&w, BLOCK_MOMENTUM);
     if (s->block[BLOCK_ORTHOGONALIZE].ops.n)
         walk_block(&w, BLOCK_ORTHOGONALIZE, 0, 0);
-    for (int l = 0; l < layers && s->block[BLOCK_MATRICES].ops.n; l++)
-        walk_block(&w, BLOCK_MATRICES, l, l + 1);
+    walk_layer_units(&w, BLOCK_MATRICES);
     for (int unit = 0; unit < step_units(s); unit++)
         if (step_unit(s, unit)->elements) /* layers without experts have none in groups */
             walk_block(&w, BLOCK_OPTIMIZER, 0, unit);

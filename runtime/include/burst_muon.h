@@ -56,38 +56,38 @@ static inline int64_t burst_muon_scratch(BurstMatrix x)
     return 2 * (burst_muon_room(x.rows * x.cols) + burst_muon_room(side * side));
 }
 
-/* A layer's matrices. Layers of one kind may share them. */
+/* A unit's matrices: of a layer, or of a group of its experts. Units of one kind may share them. */
 typedef struct BurstMatrices {
     const BurstMatrix *matrix;
     int n;
 } BurstMatrices;
 
 /* The most operations of a matrix that has fewer than `below`; 0: there is none. */
-static inline int64_t burst_muon_next(const BurstMatrices *of, int layers, int64_t below)
+static inline int64_t burst_muon_next(const BurstMatrices *of, int units, int64_t below)
 {
     int64_t most = 0;
-    for (int layer = 0; layer < layers; layer++)
-        for (int i = 0; i < of[layer].n; i++) {
-            const int64_t flops = burst_muon_flops(of[layer].matrix[i]);
+    for (int unit = 0; unit < units; unit++)
+        for (int i = 0; i < of[unit].n; i++) {
+            const int64_t flops = burst_muon_flops(of[unit].matrix[i]);
             most = flops < below && flops > most ? flops : most;
         }
     return most;
 }
 
-/* Assigns the matrices of all layers, of [layers], longest first, each to the rank with the least load (LPT:
- * Graham, 1969). owner and at: for the matrices of the first layer, then of the second, and so on, the owner,
+/* Assigns the matrices of all units, of [units], longest first, each to the rank with the least load (LPT:
+ * Graham, 1969). owner and at: for the matrices of the first unit, then of the second, and so on, the owner,
  * and the offset at the owner in elements. load [ranks]: operations. elements [ranks]: elements in all. */
-static inline void burst_muon_share(const BurstMatrices *of, int layers, int ranks, int *owner, int64_t *at,
+static inline void burst_muon_share(const BurstMatrices *of, int units, int ranks, int *owner, int64_t *at,
                                     int64_t *load, int64_t *elements)
 {
     for (int r = 0; r < ranks; r++)
         load[r] = elements[r] = 0;
-    for (int64_t flops = burst_muon_next(of, layers, INT64_MAX); flops;
-         flops = burst_muon_next(of, layers, flops)) {
+    for (int64_t flops = burst_muon_next(of, units, INT64_MAX); flops;
+         flops = burst_muon_next(of, units, flops)) {
         int n = 0;
-        for (int layer = 0; layer < layers; layer++)
-            for (int i = 0; i < of[layer].n; i++, n++) {
-                const BurstMatrix x = of[layer].matrix[i];
+        for (int unit = 0; unit < units; unit++)
+            for (int i = 0; i < of[unit].n; i++, n++) {
+                const BurstMatrix x = of[unit].matrix[i];
                 int least = 0;
                 if (burst_muon_flops(x) != flops)
                     continue;

@@ -11,19 +11,18 @@
 
 bool muon_updates(const BurstPlan *p, int unit, const BurstTensor *t)
 {
-    return p->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit <= p->layers && t->init_std > 0 &&
-           burst_muon_takes(t->cols);
+    return p->train.optimizer == BURST_OPTIMIZER_MUON && unit > 0 && unit != p->layers + 1 &&
+           t->init_std > 0 && burst_muon_takes(t->cols);
 }
 
 /* ---- owners ---- */
 
-/* For the matrices of all layers, one layer after the other, made once. */
+/* For the matrices of all units, one after the other, made once. */
 struct MuonOwners {
     int *owner;
     int64_t *at;
 };
 
-/* Of a layer's unit. */
 static int count_matrices(const BurstPlan *p, int unit)
 {
     const BurstUnit *u = burst_unit(p, unit);
@@ -33,7 +32,7 @@ static int count_matrices(const BurstPlan *p, int unit)
     return n;
 }
 
-/* Of the units from the first layer's to that before `end`. */
+/* Of the units before `end`. */
 static int matrices_before(const BurstPlan *p, int end)
 {
     int n = 0;
@@ -44,29 +43,29 @@ static int matrices_before(const BurstPlan *p, int end)
 
 static void list_matrices(const BurstPlan *p, BurstMatrices *of, BurstMatrix *matrix)
 {
-    for (int unit = 1; unit <= p->layers; unit++) {
+    for (int unit = 0; unit < burst_unit_count(p); unit++) {
         const BurstUnit *u = burst_unit(p, unit);
-        of[unit - 1] = (BurstMatrices){matrix, 0};
+        of[unit] = (BurstMatrices){matrix, 0};
         for (const BurstTensor *t = u->tensor; t < u->tensor + u->tensors; t++)
             if (muon_updates(p, unit, t))
-                *matrix++ = (BurstMatrix){t->rows, t->cols}, of[unit - 1].n++;
+                *matrix++ = (BurstMatrix){t->rows, t->cols}, of[unit].n++;
     }
 }
 
 static int make_owners(BurstCtx *c)
 {
-    const int layers = c->plan->layers, ranks = plan_shards(c->plan);
-    const size_t all = (size_t)matrices_before(c->plan, layers + 1);
+    const int units = burst_unit_count(c->plan), ranks = plan_shards(c->plan);
+    const size_t all = (size_t)matrices_before(c->plan, units);
     int64_t *load = calloc(2 * (size_t)ranks, sizeof *load);
     BurstMatrix *matrix = calloc(all + 1, sizeof *matrix);
-    BurstMatrices *of = calloc((size_t)layers, sizeof *of);
+    BurstMatrices *of = calloc((size_t)units, sizeof *of);
     struct MuonOwners *o = calloc(1, sizeof *o + all * (sizeof *o->owner + sizeof *o->at));
     const bool there = load && matrix && of && o;
     if (there) {
         o->at = (int64_t *)(void *)(o + 1);
         o->owner = (int *)(void *)(o->at + all);
         list_matrices(c->plan, of, matrix);
-        burst_muon_share(of, layers, ranks, o->owner, o->at, load, load + ranks);
+        burst_muon_share(of, units, ranks, o->owner, o->at, load, load + ranks);
         c->owners = o;
     } else {
         free(o);
@@ -239,7 +238,7 @@ int burst_op_orthogonalize(BurstExec *e, BurstAct *matrices, void *scratch)
     const int me = e->rank - burst_shard_group(e).first;
     MuonMatrix matrix[BURST_MUON_MATRICES];
     int n;
-    for (int unit = 1; unit <= e->plan->layers; unit++) {
+    for (int unit = 1; unit < burst_unit_count(e->plan); unit++) {
         BURST_TRY(muon_matrices(e, unit, matrix, &n));
         for (const MuonMatrix *x = matrix; x < matrix + n; x++)
             if (x->owner == me)

@@ -25,7 +25,7 @@ typedef struct MuonPart {
 } MuonPart;
 
 bool muon_updates(const struct BurstPlan *p, int unit, const BurstTensor *t);
-/* Fills matrix with a layer unit's matrices; *count: their number. Returns BURST_E_MEMORY with a message if
+/* Fills matrix with a unit's matrices; *count: their number. Returns BURST_E_MEMORY with a message if
  * the table cannot be allocated. */
 int muon_matrices(BurstCtx *c, int unit, MuonMatrix matrix[BURST_MUON_MATRICES], int *count);
 void muon_close(BurstCtx *c);

@@ -413,6 +413,7 @@ TENSOR = [Layout("ring", "keys", "contiguous", lanes=2, tensor=2),
           Layout("ulysses", "keys", "contiguous", lanes=4, weights="zero2 within 2", recompute="selective", tensor=2),
           Layout("ring", "keys", "zigzag", 2, 2, 4, weights="zero2", tensor=4)]  # twice the key heads
 KINDS = Shape(vocab=256, masks=("causal", "document", "causal"), experts=EXPERTS + " ffn layers 1: swiglu 40;")
+EIGHT_BIASED = "moe { experts 8; top 2; ffn swiglu 24; normalize yes; router_bias yes; bias yes; alpha 1.702; offset 1; limit 7; } ffn layers 1: swiglu 40;"
 MUON = [ONE, *(Layout("ring", "keys", "zigzag", lanes=2, weights=w) for w in ("zero1", "zero2", "zero3", "zero3_no_sync")),
         Layout("ring", "keys", "zigzag", lanes=2, weights="zero1 within 1"), Layout("ring", "queries", "striped", lanes=3, recompute="full"),
         Layout("burst", "keys", "zigzag", 2, 2, 2), Layout("ring", "keys", "zigzag", 2, 2, 2, weights="zero3 within node"),
@@ -422,7 +423,9 @@ MUON = [ONE, *(Layout("ring", "keys", "zigzag", lanes=2, weights=w) for w in ("z
 MUON_SHAPES = [(MUON[0], Shape(vocab=256, kv_heads=8, ffn=17, part=BIAS, masks=("causal", "document", "full"))),
                (MUON[10], Shape(vocab=256, heads=2, kv_heads=2, ffn=18, tied="yes", part=NORM, masks=("causal",))),
                (MUON[6], Shape(vocab=256, heads=6, kv_heads=1, ffn=7, tied="yes", masks=("window(17)", "document", "causal", "full"))),
-               (MUON[4], KINDS)]
+               (MUON[4], KINDS),
+               *((layout._replace(groups=groups), KINDS._replace(kv_heads=4, experts=experts)) for layout, groups, experts in (
+                   (MUON[3], 5, KINDS.experts), (MUON[13], 4, EIGHT_BIASED), (MUON[10], 2, EIGHT_BIASED), (MUON[5], 8, EIGHT_BIASED)))]
 SCHEDULED = [Layout("usp", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("usp", "queries", "striped", nodes=2, lanes=2, mesh=(2, 2)),
              Layout("double_ring", "keys", "zigzag", lanes=4, mesh=(2, 2)), Layout("double_ring", "queries", "contiguous", lanes=4, mesh=(2, 2)),
              Layout("gather", "keys", "zigzag", lanes=4), Layout("near", "keys", "contiguous", lanes=4), Layout("near", "queries", "zigzag", lanes=4),
@@ -909,9 +912,9 @@ class Training:
         self.muon_resumed(train, KINDS)
 
     def muon_resumed(self, train, shape):
-        """On as many ranks the same bits, on others nearly the same losses; and a checkpoint of AdamW is none of Muon."""
-        layout, folder = MUON[11], self.folder / f"muon_checkpoints_{len(shape.masks)}"
-        programs = {other: self.build(f"muon_resumed_{shape.ffn}_{len(shape.masks)}_{other.name()}", other, shape, train) for other in (layout, ONE, MUON[4])}
+        """On as many ranks the same bits, on others, and with experts in groups, nearly the same losses; and a checkpoint of AdamW is none of Muon."""
+        layout, folder, grouped = MUON[11], self.folder / f"muon_checkpoints_{len(shape.masks)}", MUON[4]._replace(groups=5 if shape.experts else 1)
+        programs = {other: self.build(f"muon_resumed_{shape.ffn}_{len(shape.masks)}_{other.name()}", other, shape, train) for other in (layout, ONE, grouped)}
         right = self.train(programs[layout])
         self.train(programs[layout], "--steps", "10", "--checkpoint", folder, "--every", "10")
         for other, program in programs.items():

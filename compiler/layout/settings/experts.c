@@ -6,13 +6,7 @@
 
 enum { MOST = 32 };
 
-/* The step's passes have no groups otherwise. */
-static bool may_have_groups(const Program *p)
-{
-    return p->model.experts.experts && p->train.optimizer != BURST_OPTIMIZER_MUON;
-}
-
-static bool is_open(const Program *p) { return p->layout.expert_groups.is_auto && may_have_groups(p); }
+static bool is_open(const Program *p) { return p->layout.expert_groups.is_auto && p->model.experts.experts; }
 
 /* The n-th number of groups, from 1, that divides the experts; 0: there are fewer. */
 static int groups_at(const Program *p, int n)
@@ -40,18 +34,16 @@ static bool take(const Program *p, Choice *c, int n)
 
 static bool other(const Program *p, Choice *c, int n)
 {
-    c->expert_groups = may_have_groups(p) ? groups_at(p, n) : 0;
+    c->expert_groups = p->model.experts.experts ? groups_at(p, n) : 0;
     return c->expert_groups > 0;
 }
 
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     const Saving v = saving_of(c);
-    (void)a;
+    (void)a, (void)p;
     if (c->expert_groups < 2)
         return NULL;
-    if (p->train.optimizer == BURST_OPTIMIZER_MUON)
-        return "optimizer muon needs all experts in one unit; remove `experts in groups`";
     if (saving_rule(v) == RECOMPUTES && saves(v.upper, "expert_gate_up"))
         return "groups of experts recompute expert_gate_up; remove it from `save`, or use `experts in 1 "
                "groups`";

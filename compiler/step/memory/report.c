@@ -129,7 +129,7 @@ int step_sections(Arena *a, const Flow *f, const int64_t *uses, int most, Sectio
     Vec(Section) all = {0};
     for (int op = 0, end; op < f->ops; op = end) {
         const int visits = visits_from(f, op, &end);
-        const bool units = f->step->block[f->op[op].block].repeat == REPEAT_UNITS;
+        const bool units = f->step->block[f->op[op].block].repeat >= REPEAT_UNITS;
         int parts = visits < most ? visits : most;
         parts = units ? 1 : parts;
         for (int i = 0, first = op; i < parts; i++) {

@@ -7,15 +7,16 @@
  * much as a single rank; or ranks share each product, with five sums of A on the way. Both exchanges happen
  * once a step, between the last gradients and the next weights, when activations' memory is free for whole
  * matrices. All layers are exchanged, one after the other, before any matrix is computed, so that work is
- * balanced over as many matrices as possible. */
+ * balanced over as many matrices as possible; so are groups of their experts, which have units of their own.
+ */
 #include "step/step.h"
 
 #include "burst_muon.h"
 
-static int matrices_of(const Unit *layer, BurstMatrix *matrix)
+static int matrices_of(const Unit *unit, BurstMatrix *matrix)
 {
     int n = 0;
-    for (const UnitTensor *t = layer->tensor; t < layer->tensor + layer->tensors; t++)
+    for (const UnitTensor *t = unit->tensor; t < unit->tensor + unit->tensors; t++)
         if (t->first == FIRST_NORMAL && burst_muon_takes(t->cols))
             matrix[n++] = (BurstMatrix){t->rows * (t->split == SPLIT_ROWS ? t->parts : 1),
                                         t->cols * (t->split == SPLIT_COLS ? t->parts : 1)};
@@ -24,34 +25,34 @@ static int matrices_of(const Unit *layer, BurstMatrix *matrix)
 
 MuonShare muon_share(Arena *a, const Program *p, Units units)
 {
-    const int layers = p->model.layers, kinds = model_kinds(&p->model);
-    BurstMatrices kind[LAYER_KINDS], *of = NEW_ARRAY(a, BurstMatrices, layers);
+    const int layers = p->model.layers, n = layers * (1 + units.groups);
+    BurstMatrices *row = NEW_ARRAY(a, BurstMatrices, units.n), *of = NEW_ARRAY(a, BurstMatrices, n);
     int all = 0;
-    for (int k = 0; k < kinds; k++) {
-        BurstMatrix *matrix = NEW_ARRAY(a, BurstMatrix, units.at[units_layer(k)].tensors);
-        kind[k] = (BurstMatrices){matrix, matrices_of(&units.at[units_layer(k)], matrix)};
+    for (int k = 0; k < units.n; k++) {
+        BurstMatrix *matrix = NEW_ARRAY(a, BurstMatrix, units.at[k].tensors);
+        row[k] = (BurstMatrices){matrix, matrices_of(&units.at[k], matrix)};
     }
-    for (int l = 0; l < layers; l++) {
-        of[l] = kind[model_kind(&p->model, l)];
-        all += of[l].n;
+    for (int i = 0; i < n; i++) { /* as programs number units: the head's follows the layers' */
+        of[i] = row[units_of(&units, &p->model, i < layers ? 1 + i : 2 + i) - units.at];
+        all += of[i].n;
     }
     int64_t *at = NEW_ARRAY(a, int64_t, all + 2 * units.ranks), *load = at + all,
             *elements = load + units.ranks;
     int *owner = NEW_ARRAY(a, int, all);
     int64_t *matrices = NEW_ARRAY(a, int64_t, units.ranks);
-    burst_muon_share(of, layers, units.ranks, owner, at, load, elements);
+    burst_muon_share(of, n, units.ranks, owner, at, load, elements);
     MuonShare most = {0};
     for (int i = 0; i < all; i++) {
-        const int64_t n = ++matrices[owner[i]];
-        most.matrices = n > most.matrices ? n : most.matrices;
+        const int64_t own = ++matrices[owner[i]];
+        most.matrices = own > most.matrices ? own : most.matrices;
     }
     for (int r = 0; r < units.ranks; r++) {
         most.elements = elements[r] > most.elements ? elements[r] : most.elements;
         most.flops = load[r] > most.flops ? load[r] : most.flops;
     }
-    for (int k = 0; k < kinds; k++)
-        for (int i = 0; i < kind[k].n; i++) {
-            const int64_t scratch = burst_muon_scratch(kind[k].matrix[i]);
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < of[i].n; j++) {
+            const int64_t scratch = burst_muon_scratch(of[i].matrix[j]);
             most.scratch = scratch > most.scratch ? scratch : most.scratch;
         }
     return most;
@@ -91,6 +92,8 @@ void step_muon(Step *s)
                                                   .element = EL_BYTE,
                                                   .gradient = -1,
                                                   .bytes = share.scratch * element});
+    if (s->units.groups)
+        s->block[BLOCK_MOMENTUM].repeat = s->block[BLOCK_MATRICES].repeat = REPEAT_LAYER_UNITS;
     add_op(s, BLOCK_MOMENTUM, OP_MOMENTUM, grad, update);
     add_op(s, BLOCK_MOMENTUM, OP_TO_OWNERS, update, whole);
     add_op(s, BLOCK_ORTHOGONALIZE, OP_ORTHOGONALIZE, whole, whole);

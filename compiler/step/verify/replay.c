@@ -433,8 +433,8 @@ static void run_all_reduce(Machine *m, Doing *d)
 
 static bool by_muon(const Machine *m, int unit)
 {
-    return m->step->program->train.optimizer == BURST_OPTIMIZER_MUON && !m->step->forward && unit > 0 &&
-           unit <= m->layers;
+    return m->step->program->train.optimizer == BURST_OPTIMIZER_MUON && !m->step->forward &&
+           unit_is_of_layer(m->step, unit);
 }
 
 /* State that Muon changes before AdamW updates the unit: momentum, and parameters. */
@@ -454,8 +454,9 @@ static uint64_t update_number(const Machine *m, int unit)
 static uint64_t matrices_number(const Machine *m)
 {
     uint64_t all = 0;
-    for (int unit = 1; unit <= m->layers; unit++)
-        all += number('w', update_number(m, unit), 0);
+    for (int unit = 1; unit < step_units(m->step); unit++)
+        if (unit_is_of_layer(m->step, unit))
+            all += number('w', update_number(m, unit), 0);
     return all;
 }
 

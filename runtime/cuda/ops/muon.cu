@@ -168,7 +168,7 @@ int burst_op_orthogonalize(BurstGpu *g, BurstBf16 *matrices, void *scratch)
     const int me = g->rank - burst_shard_group(g->ctx).first;
     MuonMatrix matrix[BURST_MUON_MATRICES];
     int n;
-    for (int unit = 1; unit <= host_plan(g->ctx)->layers; unit++) {
+    for (int unit = 1; unit < burst_unit_count(host_plan(g->ctx)); unit++) {
         BURST_TRY(muon_matrices(g->ctx, unit, matrix, &n));
         for (int i = 0; i < n; i++)
             if (matrix[i].owner == me)
