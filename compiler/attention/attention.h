@@ -79,6 +79,13 @@ typedef struct Schedule {
      * different queries, so that no output is computed in parts. Backward: pairs with other ranks' keys run
      * in one launch if no transfer lies between them, and sums that come home are added at the end. */
     bool at_once;
+    /* With more chunks of keys than a launch takes: pairs with other ranks' keys run in launches of
+     * BURST_MOST_CHUNKS, each once its keys have arrived, and in backward if no transfer lies between them.
+     * Outputs are summed over the launches. Sums that come home are added as they come: slots for so many
+     * would take much memory. */
+    bool in_groups;
+    /* [trace.n] the first computing of the run that has this computing; NULL: each has a launch */
+    const int *run;
     Node *body;
     int channels;
     int pools;
@@ -108,10 +115,18 @@ const char *attention_name(Arena *a, const Choice *c); /* "near_queries" */
 const Schedule *attentions_schedule(const Attentions *t, int mask, bool backward);
 int attentions_channels(const Attentions *t);   /* streams of transfers */
 int attentions_operations(const Attentions *t); /* in the longest trace */
-/* chunks of keys per launch of a direction; 0: one launch each */
+/* the most chunks of keys per launch of a direction; 0: one launch each */
 int attentions_at_once(const Attentions *t, bool backward);
-/* the first computing of the launch that has this computing; `at` if each has one */
-int schedule_launch(const Schedule *s, int at);
+bool attentions_in_groups(const Attentions *t); /* forward, see Schedule */
+/* Launches of one rank: its last pair with another rank's keys is in the launch's place `pairs` - 1, in the
+ * run that begins at `run`. Begins as NO_LAUNCH. */
+typedef struct RankLaunch {
+    int run, pairs;
+} RankLaunch;
+#define NO_LAUNCH ((RankLaunch){-1, 0})
+/* Whether this live pair with another rank's keys begins a launch of its rank. A launch takes at most
+ * BURST_MOST_CHUNKS live pairs of a run. Called in the order of the trace. */
+bool schedule_begins_launch(const Schedule *s, int at, RankLaunch *l);
 bool pass_moves(const Node *pass, int coord); /* whether it may move along that coordinate */
 /* "pass KV[r - 1] to r + 1, at s = 1" */
 const char *instance_text(Arena *a, const Schedule *s, const Instance *i);

@@ -25,10 +25,10 @@ const char *attention_name(Arena *a, const Choice *c)
 
 /* ---- launches over all pairs ---- */
 
-/* Whether a launch can take all chunks of keys: queries and outputs do not move, the kernels take so many
+/* Whether launches can take several chunks of keys: queries and outputs do not move, the kernels take several
  * chunks, and copy engines move the keys. Between nodes NCCL does, whose kernels would have to wait for the
  * launch, which has all multiprocessors. */
-static bool can_attend_at_once(const Program *p, const Schedule *s)
+static bool can_join_launches(const Program *p, const Schedule *s)
 {
     const Choice *c = s->choice;
     const int node = cluster_node_ranks(&p->cluster), ranks = c->ranks * choice_tensor(c);
@@ -40,9 +40,9 @@ static bool can_attend_at_once(const Program *p, const Schedule *s)
             (at->node->kind == N_COMPUTE && at->chunk[0] != 0))
             return false;
     }
-    return p->target->device_memory && kernels_of(p).form == 90 && c->ranks > 1 &&
-           choice_chunks(c) <= BURST_MOST_CHUNKS && !c->latents && !c->of_mask && c->token_chunks < 2 &&
-           !choice_exchanges(c) && !c->placed && node >= ranks && node % ranks == 0;
+    return p->target->device_memory && kernels_of(p).form == 90 && c->ranks > 1 && !c->latents &&
+           !c->of_mask && c->token_chunks < 2 && !choice_exchanges(c) && !c->placed && node >= ranks &&
+           node % ranks == 0;
 }
 
 static bool meets_others(const Schedule *s, int at)
@@ -72,14 +72,41 @@ static bool sums_come_home(const Schedule *s)
     return home > 1;
 }
 
-int schedule_launch(const Schedule *s, int at)
+bool schedule_begins_launch(const Schedule *s, int at, RankLaunch *l)
 {
-    int first = at;
-    if (!s->at_once || !meets_others(s, at))
-        return at;
-    for (int before = at - 1; before >= 0 && (!s->backward || meets_others(s, before)); before--)
-        first = meets_others(s, before) ? before : first;
-    return first;
+    const int run = s->run ? s->run[at] : at;
+    const bool begins = l->run != run || l->pairs == BURST_MOST_CHUNKS;
+    if (begins)
+        *l = (RankLaunch){.run = run};
+    l->pairs++;
+    return begins;
+}
+
+/* Forward, computing with other ranks' keys is one run; in backward a transfer, or computing with the rank's
+ * own keys, ends a run. */
+static const int *find_runs(Arena *a, const Schedule *s)
+{
+    int *run = NEW_ARRAY(a, int, s->trace.n), first = -1;
+    for (int at = 0; at < s->trace.n; at++) {
+        const bool joins = meets_others(s, at);
+        if (joins)
+            first = first < 0 ? at : first;
+        else if (s->backward)
+            first = -1;
+        run[at] = joins ? first : at;
+    }
+    return run;
+}
+
+static void join_launches(Arena *a, const Program *p, Schedule *s)
+{
+    const bool many = choice_chunks(s->choice) > BURST_MOST_CHUNKS;
+    if (s->choice->each_chunk[s->backward] || !can_join_launches(p, s))
+        return;
+    s->at_once = !many && (!s->backward || meets_in_a_row(s) || sums_come_home(s));
+    s->in_groups = many && (!s->backward || meets_in_a_row(s));
+    if (s->at_once || s->in_groups)
+        s->run = find_runs(a, s);
 }
 
 /* named: slots are named after the attention, to differ from those of other layers. */
@@ -92,8 +119,7 @@ static bool make_attention(Arena *a, Diags *d, const Program *p, Attention *to, 
         if (!s)
             return false;
         s->name = named ? attention_name(a, c) : NULL;
-        s->at_once = !c->each_chunk[backward] && can_attend_at_once(p, s) &&
-                     (!backward || meets_in_a_row(s) || sums_come_home(s));
+        join_launches(a, p, s);
         schedule_slots(a, s);
         channels = s->channels;
         to->way[backward] = s;
@@ -136,8 +162,14 @@ int attentions_channels(const Attentions *t)
 
 int attentions_at_once(const Attentions *t, bool backward)
 {
-    return t->at->way[backward]->at_once ? choice_chunks(t->at->choice) : 0;
+    const Schedule *s = t->at->way[backward];
+    const int chunks = choice_chunks(t->at->choice), most = BURST_MOST_CHUNKS;
+    if (!s->run)
+        return 0;
+    return chunks < most ? chunks : most;
 }
+
+bool attentions_in_groups(const Attentions *t) { return t->at->way[0]->in_groups; }
 
 int attentions_operations(const Attentions *t)
 {

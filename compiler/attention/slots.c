@@ -11,6 +11,8 @@
  * of an emitted program do not depend on the mask. */
 #include "attention/attention.h"
 
+#include "burst_kernels.h"
+
 #include <string.h>
 
 typedef struct Use { int birth, death; } Use; /* instances: [birth, death) */
@@ -184,7 +186,7 @@ static void replay_compute(Slots *z, int at)
         /* by heads, an exchange brings even the rank's own chunk */
         if (from.here && (from.pool >= 0 || n->ref[side].heads))
             n->waits |= wait[side];
-        live_until(z, from, z->s->at_once && !z->s->backward ? z->s->trace.n : at + 1);
+        live_until(z, from, z->s->run && !z->s->backward ? z->s->trace.n : at + 1);
         int sum = result_tensor(z->s->backward, side);
         if (sum >= 0)
             touch_partial(z, (TensorId)sum, i->chunk[side], at);
@@ -318,6 +320,8 @@ void print_schedule(const Schedule *s, Text *out)
         text_printf(out, i ? " x %d" : " over %d", s->choice->size[i]);
     text_printf(out, " rank%s, %d operation%s a rank%s", plural(s->choice->ranks), s->trace.n,
                 plural(s->trace.n), s->at_once ? ", computing at once when all keys are there" : "");
+    if (s->in_groups)
+        text_printf(out, ", computing %d chunks at once", BURST_MOST_CHUNKS);
     if (s->choice->head_pieces > 1)
         text_printf(out, ", query heads in %d pieces", s->choice->head_pieces);
     text_add(out, "\n");

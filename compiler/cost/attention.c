@@ -198,6 +198,8 @@ typedef struct Build {
     int *anchored, *anchored_next;
     int *next_wait; /* [trace.n] the next instance that waits for the slot of a partial sum */
     int *tail;   /* [ranks] last task in the rank's own order */
+    RankLaunch *launch; /* [ranks] of the last pair with others' keys */
+    int *launch_task; /* [ranks] its first task, which waits for all that its pairs read */
 } Build;
 
 static size_t cell(const Build *b, int at, int rank)
@@ -471,13 +473,16 @@ static void link_arrivals(Build *b, int at, int *channel_last)
     }
 }
 
-/* The launch that computes the pair: it waits for all that its pairs read. */
-static int launch_task(const Build *b, int at, int rank)
+/* The task that waits for what the pair reads: the first of its launch. */
+static int launch_task(Build *b, int at, int rank)
 {
-    int first = schedule_launch(b->in->schedule, at);
-    while (b->task[cell(b, first, rank)] < 0 || b->in->schedule->trace.at[first].node->kind != N_COMPUTE)
-        first++;
-    return b->task[cell(b, first, rank)];
+    const Schedule *s = b->in->schedule;
+    const int task = b->task[cell(b, at, rank)];
+    if (chunk_is_own(s->choice, s->trace.at[at].chunk[1]))
+        return task;
+    if (schedule_begins_launch(s, at, &b->launch[rank]))
+        b->launch_task[rank] = task;
+    return b->launch_task[rank];
 }
 
 static void link_compute(Build *b, int at)
@@ -645,6 +650,10 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
     b.anchored = filled(a, cells);
     b.anchored_next = filled(a, cells);
     b.tail = filled(a, in->ranks);
+    b.launch = NEW_ARRAY(a, RankLaunch, in->ranks);
+    for (int r = 0; r < in->ranks; r++)
+        b.launch[r] = NO_LAUNCH;
+    b.launch_task = filled(a, in->ranks);
     b.next_wait = filled(a, n);
     link_tasks(&b);
     const int tasks = sim_tasks(b.sim);

@@ -1,9 +1,10 @@
-/* launches.c: whether a direction of attention has one launch for all chunks of keys, or one for each; and in
- * how many pieces ranks exchange and attend the heads that they share.
+/* launches.c: whether a direction of attention has launches for several chunks of keys, or one for each; and
+ * in how many pieces ranks exchange and attend the heads that they share.
  *
- * One launch waits until all keys are there. One for each passes outputs through memory, and sums that come
- * home while others are computed hold these up. Which takes longer depends on what the masks leave to
- * transfer, so both are simulated: with the plan, or with drawn batches where masks read drawn tables. */
+ * A launch for several waits until all their keys are there. One for each passes outputs through memory, and
+ * sums that come home while others are computed hold these up. Which takes longer depends on what the masks
+ * leave to transfer, so both are simulated: with the plan, or with drawn batches where masks read drawn
+ * tables. */
 #include "cost/cost.h"
 
 enum { DRAWN = 2 };
@@ -33,35 +34,45 @@ static double seconds_drawn(const Draft *d, bool backward)
     return sum;
 }
 
-/* Whether all chunks of keys, kept until the launch, take no more memory than the output in fp32 that it
- * saves. */
-static bool saves_memory(const Draft *d)
+/* Slots of forward for chunks of keys, or for pieces of them. */
+static int key_slots(const Draft *d)
+{
+    const Schedule *s = d->attention.at->way[0];
+    int slots = 0;
+    for (int i = 0; i < s->pools; i++)
+        slots += s->pool[i].tensor == T_KV ? s->pool[i].slots : 0;
+    return slots;
+}
+
+/* Whether the keys that are kept until their launch take no more memory than the output in fp32, which one
+ * launch saves. */
+static bool keys_are_short(const Draft *d, const Draft *each)
 {
     const Model *m = &d->program->model;
-    const int slots = choice_chunks(&d->choice) - 1;
     const double keys = (double)m->kv_heads * (m->head_dim + m->value_dim) *
                         d->program->target->activation_bytes / choice_pieces(&d->choice),
                  output = (double)m->heads * m->value_dim * sizeof(float);
-    return (slots - 2) * keys <= output;
+    return (key_slots(d) - key_slots(each)) * keys <= output;
 }
 
-static bool are_faster_each(const Draft *d, bool backward)
+/* Whether a launch for each chunk is wanted. */
+static bool wants_each(const Draft *d, bool backward)
 {
     static const double tie = 2e-2;
     Arena *a = arena_new();
     Draft each = *d;
     each.choice.each_chunk[backward] = true;
     each.attention = attentions_make(a, diags_new(a), d->program, &each.choice);
-    const bool faster = seconds_drawn(&each, backward) < seconds_drawn(d, backward) * (1 - tie);
+    const bool wants = (!backward && !keys_are_short(d, &each)) ||
+                       seconds_drawn(&each, backward) < seconds_drawn(d, backward) * (1 - tie);
     arena_free(a);
-    return faster;
+    return wants;
 }
 
 void launches_wanted(const Draft *d, bool each[2])
 {
     for (int backward = 0; backward < 2; backward++)
-        each[backward] = attentions_at_once(&d->attention, backward) &&
-                         ((!backward && !saves_memory(d)) || are_faster_each(d, backward));
+        each[backward] = attentions_at_once(&d->attention, backward) && wants_each(d, backward);
 }
 
 /* ---- pieces of query heads ---- */

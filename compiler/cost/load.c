@@ -177,10 +177,12 @@ typedef struct Loader {
     double tile_sides;        /* as for attention_work_of */
     AtOnce *at_once; /* [ranks] forward in two launches; NULL: pair by pair */
     int *launches; /* [ranks][chunks] that had the chunk's queries; NULL: not counted */
+    RankLaunch *launch; /* [ranks] with launches: where forward has some for several chunks */
     const Computer *computer; /* [ranks] simulated */
 } Loader;
 
-static double compute_seconds(const Loader *l, int rank, AttentionWork w)
+/* Of work in a launch for several chunks; launches take a shortest kernel's time at least. */
+static double joined_seconds(const Loader *l, int rank, AttentionWork w)
 {
     const Computer *with = &l->computer[rank];
     const double heads = with->share.heads,
@@ -188,7 +190,17 @@ static double compute_seconds(const Loader *l, int rank, AttentionWork w)
                         with->rate_share,
                  flops = (l->backward ? 10 : 4) * w.pairs * with->columns * heads;
     l->in->tile_flops[rank] += flops;
-    return w.pairs > 0 && heads > 0 ? fmax(flops / rate, with->device->target->least_kernel) : 0;
+    return w.pairs > 0 && heads > 0 ? flops / rate : 0;
+}
+
+static double at_least_a_kernel(const Loader *l, int rank, double seconds)
+{
+    return seconds > 0 ? fmax(seconds, l->computer[rank].device->target->least_kernel) : 0;
+}
+
+static double compute_seconds(const Loader *l, int rank, AttentionWork w)
+{
+    return at_least_a_kernel(l, rank, joined_seconds(l, rank, w));
 }
 
 /* ---- a rank's part of a chunk: all of its heads, or its share of the heads of all sharing ranks' chunks
@@ -291,14 +303,19 @@ static bool continues_launch(const Loader *l, const Instance *i)
            i[-1].chunk[1] % c->ranks == i->chunk[1] % c->ranks;
 }
 
+/* Launches for several chunks have rows of all of them, at most all rows. */
 static double launch_seconds(Loader *l, const Instance *i, int rank, double rows)
 {
-    const Choice *c = l->in->schedule->choice;
+    const Schedule *s = l->in->schedule;
+    const Choice *c = s->choice;
     int *before = &l->launches[(size_t)rank * (size_t)c->ranks + (size_t)i->chunk[0]];
     const double all = (double)tokens_of(l, T_Q, rel_add(c, l->in->rank[rank], i->chunk[0]));
-    if (*before && continues_launch(l, i))
+    const bool in_group = s->in_groups && !chunk_is_own(c, i->chunk[1]);
+    if (in_group && !schedule_begins_launch(s, (int)(i - s->trace.at), &l->launch[rank]))
         return 0;
-    return ++*before == 1 ? 0 : passed_output(l, rank, *before == 2 ? all : rows);
+    if (*before && !in_group && continues_launch(l, i))
+        return 0;
+    return ++*before == 1 ? 0 : passed_output(l, rank, in_group || *before == 2 ? all : rows);
 }
 
 /* Adds the pair to the rank's work. */
@@ -346,24 +363,27 @@ static void share_at_once(Loader *l)
     }
 }
 
-/* Sets the seconds of each launch of backward with its first pair. */
+/* Sets the seconds of each launch for several chunks with its first pair. */
 static void join_launches(Loader *l)
 {
     const Schedule *s = l->in->schedule;
     for (int r = 0; r < l->in->ranks; r++) {
-        double *first = NULL;
-        for (int at = 0, launch = -1; at < s->trace.n; at++) {
+        RankLaunch launch = NO_LAUNCH;
+        double none = 0, *first = &none;
+        for (int at = 0; at < s->trace.n; at++) {
             double *seconds = &l->in->seconds[(size_t)at * (size_t)l->in->ranks + (size_t)r];
-            if (s->trace.at[at].node->kind != N_COMPUTE || *seconds <= 0)
+            const Instance *i = &s->trace.at[at];
+            if (i->node->kind != N_COMPUTE || *seconds <= 0 || chunk_is_own(s->choice, i->chunk[1]))
                 continue;
-            if (first && schedule_launch(s, at) == launch) {
-                *first += *seconds;
-                *seconds = noted;
+            if (schedule_begins_launch(s, at, &launch)) {
+                *first = at_least_a_kernel(l, r, *first);
+                first = seconds;
                 continue;
             }
-            first = seconds;
-            launch = schedule_launch(s, at);
+            *first += *seconds;
+            *seconds = noted;
         }
+        *first = at_least_a_kernel(l, r, *first);
     }
 }
 
@@ -380,6 +400,15 @@ static void bound_rows(const Loader *l, int q, int k, AttentionWork *w)
                                                    tokens));
 }
 
+static double pair_seconds(const Loader *l, int rank, const Instance *i, AttentionWork w)
+{
+    const Schedule *s = l->in->schedule;
+    if (l->at_once)
+        return add_at_once(l, rank, i, w);
+    return s->run && !chunk_is_own(s->choice, i->chunk[1]) ? joined_seconds(l, rank, w)
+                                                           : compute_seconds(l, rank, w);
+}
+
 /* tiles NULL: chunks travel whole. */
 static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPairTiles *of_pair)
 {
@@ -394,7 +423,7 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
         if (w.cover != COVER_EMPTY)
             bound_rows(l, q, k, &tiles);
         if (w.cover != COVER_EMPTY)
-            seconds[r] = l->at_once ? add_at_once(l, r, i, tiles) : compute_seconds(l, r, tiles);
+            seconds[r] = pair_seconds(l, r, i, tiles);
         if (l->launches && seconds[r] > 0)
             seconds[r] += launch_seconds(l, i, r, tiles.rows);
         if (c->latents && seconds[r] > 0 && k != me)
@@ -509,6 +538,9 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
     if (!s->at_once && !s->backward && in->bytes && d->program->target->device_memory &&
         kernels_of(d->program).form == 90)
         l.launches = NEW_ARRAY(a, int, (size_t)in->ranks *(size_t)s->choice->ranks);
+    l.launch = NEW_ARRAY(a, RankLaunch, in->ranks);
+    for (int r = 0; r < in->ranks; r++)
+        l.launch[r] = NO_LAUNCH;
     for (int at = 0; at < s->trace.n; at++) {
         const size_t row = (size_t)at * (size_t)in->ranks;
         if (s->trace.at[at].node->kind == N_COMPUTE)
@@ -516,7 +548,7 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
     }
     if (l.at_once)
         share_at_once(&l);
-    else if (s->at_once && in->bytes)
+    else if (s->run)
         join_launches(&l);
     return l;
 }

@@ -143,10 +143,12 @@ static void emit_group(Emit *e)
     if (choice_pieces(c) > 1)
         add_constant(e, "PLAN_PIECES", choice_pieces(c),
                      "pieces of a rank's keys: piece p of rank r is chunk p * PLAN_GROUP + r");
-    if (attentions_at_once(&e->draft->attention, false))
+    if (attentions_in_groups(&e->draft->attention))
+        add_constant(e, "PLAN_IN_GROUPS", 1, "forward has launches for several chunks of other ranks' keys");
+    else if (attentions_at_once(&e->draft->attention, false))
         add_constant(e, "PLAN_AT_ONCE", 1, "forward computes once all keys of its queries have arrived");
     if (attentions_at_once(&e->draft->attention, true))
-        add_constant(e, "PLAN_GRADS_AT_ONCE", 1, "backward has one launch for consecutive chunks");
+        add_constant(e, "PLAN_GRADS_AT_ONCE", 1, "backward has launches for consecutive chunks");
     if (choice_chunks_queries(c))
         add_constant(e, "PLAN_QUERY_CHUNKS", chunk_count(e->draft->partition->max_tokens, c->token_chunks),
                      "chunks of a rank's tokens; attention has the queries of one at a time");

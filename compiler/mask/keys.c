@@ -180,7 +180,7 @@ static int64_t selection_ints(const Program *p, int64_t forward, int64_t backwar
 }
 
 KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, const int at_once[2],
-                          int heads, bool turns)
+                          bool halves, int heads, bool turns)
 {
     const Kernels k = kernels_of(p);
     const BurstTileSizes *t = &k.tile;
@@ -191,7 +191,7 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
     const int64_t kv[2] = {key_tiles(tokens, pieces, at_once[0] ? at_once[0] : pieces,
                                      t->forward_k[keys[0]]),
                            key_tiles(tokens, pieces, at_once[1] ? at_once[1] : pieces, t->backward_k)};
-    const int64_t forward = ints(q[0], kv[0], at_once[0] ? 2 : 1);
+    const int64_t forward = ints(q[0], kv[0], halves ? 2 : 1);
     const int64_t backward = ints(kv[1], q[1], 1) + (turns ? (kv[1] + heads) * q[1] : 0);
     int64_t most = forward > backward ? forward : backward;
     if (p->selection_count)

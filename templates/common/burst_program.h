@@ -23,6 +23,9 @@
 #ifndef PLAN_AT_ONCE
 #define PLAN_AT_ONCE 0 /* forward launches once per chunk of keys */
 #endif
+#ifndef PLAN_IN_GROUPS
+#define PLAN_IN_GROUPS 0 /* neither has it launches for several chunks */
+#endif
 #ifndef PLAN_GRADS_AT_ONCE
 #define PLAN_GRADS_AT_ONCE 0 /* backward launches once per chunk of keys */
 #endif

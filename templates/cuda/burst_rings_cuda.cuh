@@ -33,11 +33,12 @@ static inline cudaStream_t plan_stream(PlanState *s, int stream)
     return stream == PLAN_COMPUTE ? burst_gpu_compute(s->exec) : burst_gpu_channel(s->exec, stream);
 }
 
-/* Before a slot is filled, launches pending pairs, which may read it. With one launch for all pairs no slot
- * is filled twice, so they wait for all arrivals instead. */
+/* Before a slot is filled, launches pending pairs, which may read it. If forward has launches for several
+ * chunks, it fills no slot twice, so pairs wait for the others of their launch instead. */
 static inline int plan_launch_before_fill(BurstCtx *c, PlanState *s)
 {
-    return s->at_once ? BURST_OK : plan_launch(c, s);
+    const bool fills_once = s->at_once || (PLAN_IN_GROUPS && !s->launch.gradients);
+    return fills_once ? BURST_OK : plan_launch(c, s);
 }
 
 /* Makes the stream wait until the pool's next slot may be filled: its old content was read, added and
@@ -71,17 +72,22 @@ static inline const PlanPool *plan_pool_of(const PlanState *s, const PlanSlot *s
     return NULL; /* at its owner */
 }
 
+/* Whether a launch takes several chunks of other ranks' keys. */
+static inline bool plan_joins(const PlanState *s)
+{
+    return s->launch.gradients ? PLAN_GRADS_AT_ONCE : PLAN_IN_GROUPS;
+}
+
 /* Whether adding this slot's pair would delay pending pairs: pairs with the rank's own keys wait for no
- * transfer, others for no second one of the same kind unless all run in one launch. Halves of a chunk from
- * two sides arrive at the same time. */
+ * transfer, others for no second one of the same kind unless launches take several chunks. Halves of a chunk
+ * from two sides arrive at the same time. */
 static inline bool plan_delays(const PlanState *s, const PlanSlot *slot)
 {
     const PlanPool *pool = plan_pool_of(s, slot);
-    const bool at_once = PLAN_GRADS_AT_ONCE && s->launch.gradients;
     bool delays = false;
     for (int i = 0; i < s->launch.pairs && pool; i++) {
         const PlanPool *other = plan_pool_of(s, s->launch.slot[i][1]);
-        delays = delays || !other || (other == pool && !at_once);
+        delays = delays || !other || (other == pool && !plan_joins(s));
     }
     return delays;
 }
@@ -443,7 +449,7 @@ static inline void plan_uses(PlanLaunch *l, int place, PlanSlot *q, PlanSlot *kv
 static inline bool plan_is_full(const PlanState *s)
 {
     const int most = s->launch.gradients ? BURST_BACKWARD_CHUNKS : BURST_FORWARD_CHUNKS,
-              row = s->launch.gradients && PLAN_GRADS_AT_ONCE ? most : PLAN_PIECES;
+              row = plan_joins(s) ? most : PLAN_PIECES;
     return s->launch.pairs == (most < row ? most : row);
 }
 

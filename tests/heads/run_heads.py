@@ -61,6 +61,10 @@ POINTS = [
     Point(4, 8, 1, 37, "zigzag", schedule="gather", rings=4, pairs=4),  # few keys: all at once
     Point(3, 8, 1, 31, "contiguous", schedule="near", rings=3, pairs=3),
     Point(4, 16, 1, 43, "zigzag", schedule="bidirectional", rings=4, pairs=8),
+    Point(16, 16, 1, 67, "zigzag", schedule="gather", rings=16, pairs=8),  # more than a launch takes: 1, 8, 7
+    Point(9, 16, 1, 29, "contiguous", schedule="near", rings=9, pairs=8),  # 1, 8
+    Point(11, 16, 1, 23, "striped", schedule="near", rings=11, pairs=8),   # 1, 8, 2
+    Point(8, 32, 1, 9, "zigzag", schedule="bidirectional", rings=8, pairs=8),  # ranks without a token; two pieces of each
 ]
 TURNED = """schedule turned over (r of G) {
   forward {
@@ -202,6 +206,8 @@ def program(text, root):
     parts = re.findall(r"^#define PLAN_(?!KERNEL_).*[^\\\n]$", text, re.M)
     if sum("PLAN_AT_ONCE " in part for part in parts) > 1:
         without(parts, "PLAN_AT_ONCE 0")
+    if sum("PLAN_IN_GROUPS " in part for part in parts) > 1:
+        without(parts, "PLAN_IN_GROUPS 0")
     if sum("PLAN_GRADS_AT_ONCE " in part for part in parts) > 1:
         without(parts, "PLAN_GRADS_AT_ONCE 0")
     if sum("PLAN_HEAD_PIECES " in part for part in parts) > 1:

@@ -348,6 +348,8 @@ def points():
     for schedule, travel, mesh in RANGED:
         at = next(turn)
         yield Point(schedule, travel, PARTITIONS[at % len(PARTITIONS)], 1, math.prod(mesh), 8, 2, 8, LONG, mesh=mesh, ranges="yes")
+    for schedule, partition in (("gather", "zigzag"), ("near", "striped")):  # more chunks than a launch of a GPU takes
+        yield Point(schedule, "keys", partition, 1, 16, 8, 2, 8, LENGTHS[1], mesh=(16,))
     for partition in PARTITIONS:
         yield Point("near", "keys", partition, 1, 3, 8, 2, 8, LONG, mesh=(3,), ranges="yes")
     for schedule, travel, partition, mesh in SEVERAL:

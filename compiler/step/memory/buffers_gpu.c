@@ -80,6 +80,13 @@ static void add_inputs(MemoryMaker *m)
     }
 }
 
+/* Whether forward computes all pairs of a query in one launch. */
+static bool outputs_are_whole(const MemoryMaker *m)
+{
+    const Attentions *attention = &m->draft->attention;
+    return attentions_at_once(attention, false) && !attentions_in_groups(attention);
+}
+
 /* Lists that a library's batch keeps, for launches with at most so many ints each. Launches whose lists
  * exceed the limit are so long that making them in each call costs almost nothing. */
 static void add_kept(MemoryMaker *m, int64_t ints)
@@ -94,7 +101,7 @@ static void add_kept(MemoryMaker *m, int64_t ints)
 }
 
 /* Lists of live tiles, made before each launch: for a chunk of queries with one chunk of keys, with its
- * pieces, or with all chunks. */
+ * pieces, or with several chunks. */
 static void add_lists(MemoryMaker *m)
 {
     const bool turns = m->program->train.deterministic;
@@ -102,9 +109,9 @@ static void add_lists(MemoryMaker *m)
                             attentions_at_once(&m->draft->attention, true)};
     const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens,
                                             keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice),
-                                            at_once, m->draft->shape.chunk.heads, turns);
-    const char *shape = at_once[0] ? "[tiles of one side][tiles of the other + 9], 8"
-                                   : "[tiles of one side][tiles of the other + 5], 4";
+                                            at_once, outputs_are_whole(m), m->draft->shape.chunk.heads, turns);
+    const char *shape = outputs_are_whole(m) ? "[tiles of one side][tiles of the other + 9], 8"
+                                             : "[tiles of one side][tiles of the other + 5], 4";
     if (m->program->selection_count)
         shape = "[lists][tiles of one side][tiles of the other + 9], 8, as many lists as fit in 64 MiB";
     if (turns)
@@ -128,8 +135,7 @@ void add_device(MemoryMaker *m, const Partition *part)
     if (m->choice->latents)
         add_latents(m);
     /* otherwise a single pair or launch gives the output */
-    if ((choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 &&
-         !attentions_at_once(&m->draft->attention, false)) ||
+    if ((choice_rows(m->choice, false) * choice_pieces(m->choice) > 1 && !outputs_are_whole(m)) ||
         m->key_tokens)
         add_scratch(m, FORWARD, "o_sum", "float", FP32, 1, "[heads][tokens][head_dim], running output",
                     (m->queries ? m->queries : f->tokens) * f->heads * m->program->model.value_dim);
