@@ -471,7 +471,7 @@ static void take_field(Checker *c, const Ast *s, const Field *f, Span *seen, voi
     if (!block_as_field(c, s, f))
         return;
     if (seen->src && !(f->flags & FIELD_REPEATS)) {
-        duplicate(c, s, *seen, arena_printf(c->arena, "'%s'", s->text));
+        duplicate(c, s, *seen, arena_printf(c->arena, "'%s'", f->full ? f->full : s->text));
         return;
     }
     *seen = s->name_span;
