@@ -301,6 +301,8 @@ typedef struct AttentionLoads {
     AttentionTime (*time)[2]; /* [mask_count] attention with them; NULL: not simulated yet */
 } AttentionLoads;
 AttentionLoads cost_loads(Arena *a, const Draft *d);
+/* Loads of a draft that was freed, for one with the same attention. */
+void loads_bind(Arena *a, const Draft *d, AttentionLoads *l);
 void loads_make_whole(const Draft *d, AttentionLoads *l); /* removes ranges */
 /* The share of attention's traffic, over layers of each mask, that ranges save. */
 double loads_saved(const Draft *d, const AttentionLoads *l);

@@ -658,6 +658,12 @@ AttentionLoads cost_loads(Arena *a, const Draft *d)
     return l;
 }
 
+void loads_bind(Arena *a, const Draft *d, AttentionLoads *l)
+{
+    for (int i = 0; i < 2 * d->program->mask_count; i++)
+        l->of[i / 2][i % 2].schedule = cost_schedule(a, d, i / 2, i % 2);
+}
+
 void loads_make_whole(const Draft *d, AttentionLoads *l)
 {
     for (int i = 0; i < 2 * d->program->mask_count; i++) {

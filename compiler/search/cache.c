@@ -40,6 +40,8 @@ static Ranged find_ranges(Searcher *s, const Draft *t)
     if (t->choice.of_mask || !x->least || !is_loaded(s, t)) {
         forget_loaded(s);
         *x = (Loaded){.choice = t->choice, .arena = arena_new()};
+    } else {
+        loads_bind(x->arena, t, x->loads);
     }
     x->least = NULL;
     Ranged found = {.choice = t->choice};
@@ -160,9 +162,6 @@ void search_forget(Searcher *s)
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         arena_free(s->attended[i].arena);
     s->attends = 0;
-    arena_free(s->listed);
-    s->listed = NULL;
-    s->open = (Candidates){0};
     for (int i = 0; i < MODELLED && i < s->models; i++)
         arena_free(s->modelled[i].arena);
     s->models = 0;

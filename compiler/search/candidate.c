@@ -45,7 +45,7 @@ static void decide_saving(Searcher *s, Draft *t)
 
 Candidate search_untried(const Candidate *from)
 {
-    Candidate x = {.choice = from->choice, .order = from->order};
+    Candidate x = {.choice = from->choice, .order = from->order, .first = from->first};
     memcpy(x.value, from->value, sizeof x.value);
     return x;
 }

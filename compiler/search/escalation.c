@@ -613,6 +613,27 @@ static double own_seconds(Searcher *s, const Choice *c)
     return least;
 }
 
+double search_least_computing(Searcher *s, const Candidate *x)
+{
+    double own = 0, *shared = search_computing(s, &x->choice), *least = shared ? shared : &own;
+    if (*least)
+        return *least;
+    Arena *a = arena_new();
+    const Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), &x->choice));
+    *least = t.attention.n ? cost_bound_computing(a, &t).any_weights : 0;
+    arena_free(a);
+    return *least;
+}
+
+double search_least_moving(Searcher *s, const Candidate *x)
+{
+    Arena *a = arena_new();
+    const Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), &x->choice));
+    const double least = t.attention.n ? moving_seconds(s, a, &t) : 0;
+    arena_free(a);
+    return least;
+}
+
 double search_least(Searcher *s, const Candidate *x)
 {
     const double first = least_seconds(s, &x->choice);
@@ -627,6 +648,8 @@ double search_least(Searcher *s, const Candidate *x)
     }
     return isfinite(least) ? fmax(first, least) : first;
 }
+
+double search_least_own(Searcher *s, const Candidate *x) { return own_seconds(s, &x->choice); }
 
 /* A lower bound for what the candidate takes with at least the point's memory saved. */
 static double least_at(Searcher *s, const Candidate *x, const Candidate *point)
@@ -727,14 +750,14 @@ void search_add_rival(Searcher *s, const Candidate *x)
                 r.strain.link += p->kind[k].layers * time->link_bytes;
                 r.strain.nic += p->kind[k].layers * time->nic_bytes;
             }
-        *vec_push(s->arena, &s->rivals) = r;
+        *vec_push(s->arena, s->rivals) = r;
     }
     arena_free(a);
 }
 
 void search_drop_rival(Searcher *s, const Candidate *x)
 {
-    s->rivals.n -= s->rivals.n > 0 && s->rivals.at[s->rivals.n - 1].of.order == x->order;
+    s->rivals->n -= s->rivals->n > 0 && s->rivals->at[s->rivals->n - 1].of.order == x->order;
 }
 
 /* Whether two candidates differ only in weights and in how ranks exchange attention. */
@@ -753,9 +776,9 @@ static bool same_but_exchange(const Searcher *s, const Candidate *x, const Candi
 
 static const Rival *rival_of(const Searcher *s, const Candidate *x)
 {
-    for (int i = 0; i < s->rivals.n; i++)
-        if (s->rivals.at[i].of.order == s->open.at[x->equal_but_weights].order)
-            return &s->rivals.at[i];
+    for (int i = 0; i < s->rivals->n; i++)
+        if (s->rivals->at[i].of.order == x->first)
+            return &s->rivals->at[i];
     return NULL;
 }
 
@@ -764,8 +787,8 @@ bool search_outdone(Searcher *s, const Candidate *x)
     const Rival *own = rival_of(s, x);
     const double most = search_to_win(s, &x->choice);
     bool outdone = false;
-    for (int i = 0; i < s->rivals.n && own && !outdone; i++) {
-        const Rival *r = &s->rivals.at[i];
+    for (int i = 0; i < s->rivals->n && own && !outdone; i++) {
+        const Rival *r = &s->rivals->at[i];
         const Strain *a = &r->strain, *b = &own->strain;
         const bool simpler = r->of.order < own->of.order || b->seconds - a->seconds > SEARCH_TIE * most;
         outdone = r != own && simpler && a->seconds <= b->seconds && a->link <= b->link && a->nic <= b->nic &&

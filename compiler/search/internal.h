@@ -21,11 +21,8 @@ typedef struct Candidate {
     bool less_evaluated;       /* a candidate that needs less was tried */
     bool too_slow;         /* it is too large, and would not win if it fitted */
     bool alike;            /* tried with another's escalated settings alone */
-    /* position among all candidates, simpler ones first; index of the first open one that differs only in
-     * weights */
-    int64_t order;
-    int equal_but_weights;
-    double least;          /* of that first one: lower bound in seconds for every value of weights */
+    /* position among all candidates, simpler ones first; of the first one that differs only in weights */
+    int64_t order, first;
     size_t needs; /* bytes of a rank, if evaluated */
     double host;  /* bytes of the host with most ranks */
 } Candidate;
@@ -148,7 +145,7 @@ typedef struct Searcher {
     Vec(Ranged) ranged;
     Vec(Choice) proved; /* choices whose attention is proved */
     Vec(Stationary) stationary;
-    Vec(Computed) computed; /* for the current number of groups */
+    Vec(Computed) computed;
     Loaded loaded; /* the last one; it is simulated next, if at all */
     Attended attended[ATTENDED];
     int attends; /* how many are stored */
@@ -157,23 +154,21 @@ typedef struct Searcher {
     int evaluations; /* candidates that went through the passes, including those for activations only */
     Speeds *speeds; /* computed on first use */
     Candidates data; /* numbers of groups to try, falling */
-    Candidates open; /* of the current number of groups: to be tried; in an arena of their own */
-    Arena *listed;
-    Rivals rivals; /* of the current number of groups: whose strain is known */
+    Rivals *rivals; /* of the current number of groups: whose strain is known */
     Candidates all;  /* tried candidates, simpler ones first */
     Tried tried;
     Vec(Skipped) skipped;
-    ScheduleKind kind; /* the schedules being tried */
     const Candidate *like; /* schedules with levels are tried as variants of it; NULL: in all combinations */
     unsigned varies;       /* bits of settings in which those may differ from it */
     bool like_in_form; /* each schedule in each partition is to be compared, however slow by its plan */
     bool alike; /* with the escalated settings of `like` */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */
+    Candidate nearest; /* if any was cut: the one with the lowest bound, in seconds */
+    double nearest_least;
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
     bool thorough; /* but memory is packed as tightly as the winner's */
     bool cuts;      /* candidates that cannot win, or cannot fit, are pruned */
     bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
-    bool hopeless;  /* no candidate with so many groups fits */
     /* unfit: pruned for that; cut: pruned by lower bounds; outdone: by search_outdone */
     int unfit, cut, outdone;
     Vec(Points) points;
@@ -201,7 +196,28 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact);
 /* Chooses whether transfers carry ranges, and the launches. */
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
+/* ---- search/queue.c ---- */
+/* Tries what may win of all numbers of groups, with the schedules of each kind that search_tries_kind
+ * allows. Appends it to s->all, in the order of the candidates. */
+void search_all(Searcher *s);
+/* The same of `like` with other values of the settings in `varies`, and schedules of `kinds`: both are
+ * bits. */
+void search_variants(Searcher *s, const Candidate *like, unsigned varies, unsigned kinds);
+/* Candidates with schedules without levels of one number of groups: an index of s->data. */
+int search_count_simple(Searcher *s, int data);
 /* ---- search/search.c ---- */
+const double *search_pairs(Searcher *s); /* [mask_count] unmasked pairs of the sequence */
+Speeds *search_speeds(Searcher *s);
+/* With several masks: the fastest attention of each mask's layers. Returns NULL, or what does not work. */
+const char *search_choose_layers(Searcher *s, Choice *c);
+/* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
+ * win. */
+bool search_layers_may_differ(const Searcher *s);
+bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind);
+/* x with the escalated settings of `like` */
+Candidate search_with_escalation(const Candidate *x, const Candidate *like);
+bool search_same_but_escalation(const Candidate *x, const Candidate *y); /* they differ in these at most */
+void search_forget_tried(Searcher *s); /* tried candidates changed */
 /* As search_with, or with advice as search(). Adds its counts to `counted`. */
 Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
                      Counted *counted);
@@ -251,6 +267,11 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Lower bound in seconds for a candidate with the first values of escalating settings, for any escalation it
  * needs and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
+/* Lower ones, sooner: by computing alone; by the bytes that attention moves, 0 if they are not known sooner.
+ */
+double search_least_computing(Searcher *s, const Candidate *x);
+double search_least_moving(Searcher *s, const Candidate *x);
+double search_least_own(Searcher *s, const Candidate *x); /* for its own value of weights */
 /* Escalates from what fits without attention's buffers, where that may win; without drawn batches also from
  * the first values, so that the table has the candidate. *least becomes at most the bound of what may not
  * win. Returns false if it ends without a candidate that fits: then all values are to be tried. */

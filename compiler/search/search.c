@@ -13,7 +13,7 @@
 #include <string.h>
 
 /* [mask_count] unmasked pairs of the sequence. */
-static const double *sequence_pairs(Searcher *s)
+const double *search_pairs(Searcher *s)
 {
     const Choice one = choice_on(s->program, &(Choice){.data = s->program->cluster.world, .ranks = 1});
     double *pairs = NEW_ARRAY(s->arena, double, s->program->mask_count);
@@ -22,17 +22,15 @@ static const double *sequence_pairs(Searcher *s)
     return pairs;
 }
 
-static Speeds *speeds_of(Searcher *s)
+Speeds *search_speeds(Searcher *s)
 {
     if (!s->speeds)
-        s->speeds = shares_speeds(s->arena, s->program, sequence_pairs(s));
+        s->speeds = shares_speeds(s->arena, s->program, search_pairs(s));
     return s->speeds;
 }
 
-/* ---- candidates: all combinations of the values that settings (layout/) try ---- */
-
 /* MOST_LEVELS: ranks up to which all schedules with levels are tried; MOST_DRAWN: if batches are drawn */
-enum { DATA = 0, MOST_LEVELS = 64, MOST_DRAWN = 8 };
+enum { MOST_LEVELS = 64, MOST_DRAWN = 8 };
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
@@ -47,81 +45,17 @@ int search_values(const Searcher *s, int setting)
 
 static void choose_data(Searcher *s)
 {
-    for (int n = 0; n < search_values(s, DATA); n++) {
+    for (int n = 0; n < search_values(s, SETTING_DATA); n++) {
         Candidate x = {0};
-        if (search_take(s, &x, DATA, n))
+        if (search_take(s, &x, SETTING_DATA, n))
             *vec_push(s->arena, &s->data) = x;
     }
 }
 
-static const char *choose_layers(Searcher *s, Choice *c)
+const char *search_choose_layers(Searcher *s, Choice *c)
 {
     const Parted *part = search_parted(s, c);
     return layers_choose(s->arena, s->program, part->partition, part->counts, c);
-}
-
-/* Whether other shares came to the same numbers of tokens, as in short sequences: then it is the same
- * layout. */
-static bool same_tokens(const Searcher *s, const Candidate *x)
-{
-    const int shares = SETTING_SHARES;
-    for (int i = 0; i < s->open.n && x->choice.shares != SHARES_GIVEN; i++) {
-        Candidate y = s->open.at[i];
-        y.value[shares] = x->value[shares];
-        if (memcmp(y.value, x->value, sizeof y.value) == 0 && choice_same(&y.choice, &x->choice, KEY_COUNTS))
-            return true;
-    }
-    return false;
-}
-
-/* Schedules with levels that the layout does not name, such as usp and double_ring, are tried separately. */
-static ScheduleKind schedule_kind_of(const Program *p, const SchedText *t)
-{
-    if (coords_asked(p, t))
-        return SCHEDULES_SIMPLE;
-    return t->exchanged >= 0 ? SCHEDULES_SHARING : SCHEDULES_LEVELS;
-}
-
-static bool is_of_kind(const Searcher *s, const Candidate *x, int setting)
-{
-    return setting != SETTING_SCHEDULE || schedule_kind_of(s->program, x->choice.schedule) == s->kind;
-}
-
-/* Whether the value is tried: as a variant of s->like only settings in s->varies may differ. If the schedule
- * is fixed, the partition must differ. */
-static bool is_tried(const Searcher *s, int setting, int value)
-{
-    const bool others = s->like && !s->like_in_form && setting == SETTING_PARTITION &&
-                        !(s->varies & (1u << SETTING_SCHEDULE));
-    if (others)
-        return s->like->value[setting] != value;
-    return !s->like || (s->varies & (1u << setting)) || s->like->value[setting] == value;
-}
-
-static void decide(Searcher *s, Candidate x, int setting)
-{
-    if (setting == SETTING_COUNT) {
-        shares_take(s->arena, s->program, x.choice.shares == SHARES_EQUAL ? NULL : speeds_of(s), &x.choice);
-        if (x.choice.shares != SHARES_EQUAL && same_tokens(s, &x))
-            return;
-        if (s->program->layout.of_mask)
-            x.why_not = choose_layers(s, &x.choice);
-        x.why_not = x.why_not ? x.why_not : choice_why_not(s->arena, s->program, &x.choice);
-        *vec_push(s->listed, &s->open) = x;
-        return;
-    }
-    if (!settings[setting]->count) {
-        decide(s, x, setting + 1);
-        return;
-    }
-    const int values = search_values(s, setting);
-    for (int n = 0; n < values; n++) {
-        if (!is_tried(s, setting, n) || !search_take(s, &x, setting, n) || !is_of_kind(s, &x, setting))
-            continue;
-        decide(s, x, setting + 1);
-        if (settings[setting]->escalates)
-            break;
-    }
 }
 
 /* ---- trying candidates ---- */
@@ -143,7 +77,7 @@ static double fastest_here(Searcher *s)
 }
 
 /* Tried candidates changed. */
-static void forget_tried(Searcher *s) { s->tried = (Tried){0}; }
+void search_forget_tried(Searcher *s) { s->tried = (Tried){0}; }
 
 /* The step to undercut, including another program's; but a table of few candidates tries them all. */
 double search_fastest(Searcher *s) { return fmin(fastest_here(s), s->cuts ? s->other : INFINITY); }
@@ -165,7 +99,7 @@ static const double tie = SEARCH_TIE;
 
 /* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
  * win. */
-static bool may_layers_differ(const Searcher *s)
+bool search_layers_may_differ(const Searcher *s)
 {
     return s->program->mask_count > 1 && !s->program->layout.of_mask;
 }
@@ -177,7 +111,7 @@ double search_to_win(Searcher *s, const Choice *c)
     const bool forms = mask_draws(s->program) && (s->like_in_form || !s->cuts);
     const double fastest = search_fastest(s),
                  most = forms ? fmin(search_to_be_compared(s, c), MOST_COMPARED * fastest) : fastest;
-    return may_layers_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
+    return search_layers_may_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
 }
 
 static void say_progress(Searcher *s, const Candidate *x)
@@ -224,7 +158,7 @@ static Candidate *best_of(Searcher *s)
 /* Whether several values of the setting were tried, or pruned. */
 static bool has_several(const Searcher *s, int setting)
 {
-    bool several = setting == DATA && s->skipped.n;
+    bool several = setting == SETTING_DATA && s->skipped.n;
     for (int i = 1; i < s->all.n && !several; i++)
         several = s->all.at[i].value[setting] != s->all.at[0].value[setting];
     return several;
@@ -376,84 +310,7 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 
 /* ---- the whole search ---- */
 
-static bool same_but_weights(const Candidate *x, const Candidate *y)
-{
-    bool same = true;
-    for (int i = 0; i < SETTING_COUNT; i++)
-        same &= i == SETTING_WEIGHTS || x->value[i] == y->value[i];
-    return same;
-}
-
-static unsigned hash_but_weights(const Candidate *x)
-{
-    unsigned hash = 2166136261u;
-    for (int i = 0; i < SETTING_COUNT; i++)
-        hash = (hash ^ (unsigned)(i == SETTING_WEIGHTS ? 0 : x->value[i])) * 16777619u;
-    return hash;
-}
-
-/* For each open candidate, finds the first that differs only in weights; that may be itself. */
-static void find_equal_but_weights(Searcher *s)
-{
-    enum { MOST_OPEN = 1 << 24, KINDS = SCHEDULES_LEVELS + 1 };
-    int places = 1;
-    while (places < 2 * s->open.n)
-        places *= 2;
-    Arena *a = arena_new();
-    int *first = NEW_ARRAY(a, int, places); /* 1 + index; 0: none */
-    for (int i = 0; i < s->open.n; i++) {
-        Candidate *x = &s->open.at[i];
-        unsigned at = hash_but_weights(x) & (unsigned)(places - 1);
-        while (first[at] && !same_but_weights(x, &s->open.at[first[at] - 1]))
-            at = (at + 1) & (unsigned)(places - 1);
-        first[at] = first[at] ? first[at] : i + 1;
-        x->order = ((int64_t)x->value[DATA] * KINDS + s->kind) * MOST_OPEN + i;
-        x->equal_but_weights = first[at] - 1;
-    }
-    arena_free(a);
-}
-
-/* Lists the candidates of one number of groups. With at most FEW candidates on FEW_RANKS ranks, tries all,
- * so that the table is complete. It shows only one number of groups, so with several numbers all ranks
- * count. */
-static void think_of(Searcher *s, const Candidate *data)
-{
-    enum { FEW = 64, FEW_RANKS = 32 };
-    const int ranks = s->data.n > 1 ? s->program->cluster.world : data->choice.ranks;
-    arena_free(s->listed);
-    s->listed = arena_new();
-    s->open = (Candidates){0};
-    s->computed.n = 0;
-    decide(s, *data, DATA + 1);
-    find_equal_but_weights(s);
-    const bool few = s->open.n <= FEW && ranks <= FEW_RANKS && s->kind == SCHEDULES_SIMPLE;
-    s->many = s->effort == SEARCH_CUT || !few;
-    s->cuts = s->many && s->effort != SEARCH_WHOLE;
-}
-
-/* Records a candidate that was pruned with this lower bound. */
-static void note_cut(Searcher *s, const Candidate *x, double least)
-{
-    int i = 0;
-    while (i < s->slow.n && s->slow.at[i].schedule != x->choice.schedule)
-        i++;
-    if (i == s->slow.n)
-        *vec_push(s->arena, &s->slow) = (Slow){x->choice.schedule, least};
-    s->slow.at[i].least = fmin(s->slow.at[i].least, least);
-    s->cut++;
-}
-
-/* Whether all that was tried since is refused for another reason than memory. */
-static bool refused_since(const Searcher *s, int from)
-{
-    bool refused = true;
-    for (int i = from; i < s->all.n; i++)
-        refused &= !search_works(&s->all.at[i]) && !s->all.at[i].too_large;
-    return refused;
-}
-
-/* x with the escalated settings of `like`. */
-static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
+Candidate search_with_escalation(const Candidate *x, const Candidate *like)
 {
     Candidate y = search_untried(x);
     for (int setting = 0; setting < SETTING_COUNT; setting++)
@@ -463,115 +320,12 @@ static Candidate with_escalation_of(const Candidate *x, const Candidate *like)
     return y;
 }
 
-/* Whether two candidates differ at most in escalated settings. */
-static bool same_but_for_escalation(const Candidate *x, const Candidate *y)
+bool search_same_but_escalation(const Candidate *x, const Candidate *y)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++)
         if (!settings[setting]->escalates && x->value[setting] != y->value[setting])
             return false;
     return true;
-}
-
-/* Returns whether the candidate was tried and simulated to its end. */
-static bool is_known(const Searcher *s, const Candidate *x)
-{
-    for (int i = 0; i < s->all.n; i++) {
-        const Candidate *y = &s->all.at[i];
-        if (search_works(y) && !y->cost.at_least && same_but_for_escalation(x, y))
-            return true;
-    }
-    return false;
-}
-
-/* Tries it with the escalated settings of the layout that it is a variant of, and as much saved as fits.
- * Returns false if that does not fit, or does not work. */
-static bool try_alike(Searcher *s, const Candidate *x)
-{
-    if (x->why_not)
-        return false;
-    const Candidate y = with_escalation_of(x, s->like);
-    bool slow;
-    Candidate found = search_save_alike(s, &y, &slow);
-    found.alike = true;
-    if (search_works(&found))
-        *vec_push(s->arena, &s->all) = found;
-    return slow || search_works(&found);
-}
-
-/* The value of weights that needs the least memory. */
-static bool shards_most(const Candidate *x)
-{
-    return x->choice.sharding == SHARDING_ZERO3 && !x->choice.within;
-}
-
-/* A lower bound for other values of weights, from what was tried since: they need more memory, so that they
- * save no more. 0: nothing works. */
-static double least_since(const Searcher *s, int from)
-{
-    double least = INFINITY;
-    for (int i = from; i < s->all.n; i++)
-        if (search_works(&s->all.at[i]))
-            least = fmin(least, s->all.at[i].cost.any_weights);
-    return isfinite(least) ? least : 0;
-}
-
-/* Skips a candidate if none with so many groups fits, or if no value of weights can win. */
-static void try_open(Searcher *s, Candidate *x)
-{
-    Candidate *first = &s->open.at[x->equal_but_weights];
-    if (s->cuts && s->hopeless) {
-        s->unfit++;
-        return;
-    }
-    if (s->cuts && x == first && !x->why_not)
-        x->least = isfinite(search_fastest(s)) ? search_least(s, x) : 0;
-    if (s->cuts && first->least > search_to_win(s, &x->choice)) {
-        note_cut(s, x, first->least);
-        return;
-    }
-    const bool compares = s->cuts && !x->why_not && !may_layers_differ(s);
-    if (compares && x == first)
-        search_add_rival(s, x);
-    if (compares && search_outdone(s, x)) {
-        s->outdone++;
-        return;
-    }
-    const int from = s->all.n;
-    if (s->alike && is_known(s, x))
-        return;
-    double least = INFINITY;
-    if (!(s->alike && try_alike(s, x)) && !(compares && search_escalate_from_points(s, x, &least)))
-        search_escalate(s, *x);
-    if (compares && s->all.n == from && isfinite(least))
-        note_cut(s, x, least);
-    if (compares && x == first && shards_most(x))
-        x->least = fmax(x->least, least_since(s, from));
-    s->hopeless = !s->alike && !s->might_fit;
-    if (compares && x == first && refused_since(s, from))
-        search_drop_rival(s, x);
-}
-
-/* Sorts what was tried since `from` into the order of the candidates. */
-static void set_in_order(Searcher *s, int from)
-{
-    for (int i = from + 1; i < s->all.n; i++)
-        for (int j = i; j > from && s->all.at[j - 1].order > s->all.at[j].order; j--) {
-            const Candidate x = s->all.at[j];
-            s->all.at[j] = s->all.at[j - 1];
-            s->all.at[j - 1] = x;
-        }
-    forget_tried(s);
-}
-
-/* Tries the first of each set that differs only in weights before the others. */
-static void try_kind(Searcher *s, const Candidate *data)
-{
-    s->hopeless = false;
-    think_of(s, data);
-    for (int others = 0; others < 2; others++)
-        for (int i = 0; i < s->open.n; i++)
-            if ((s->open.at[i].equal_but_weights != i) == others)
-                try_open(s, &s->open.at[i]);
 }
 
 static bool may_have_levels(const Searcher *s) { return !s->single && !s->program->layout.schedule; }
@@ -583,22 +337,12 @@ static int ranks_of(const Searcher *s, const Candidate *data)
 
 /* On few ranks all schedules are tried. With several masks little can be pruned, on many ranks each takes
  * long to simulate, and with drawn batches twice. */
-static bool tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
+bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
     const int ranks = ranks_of(s, data),
               most = kind == SCHEDULES_LEVELS && mask_draws(s->program) ? MOST_DRAWN : MOST_LEVELS;
     return kind == SCHEDULES_SIMPLE ||
            (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= most);
-}
-
-static void try_kinds(Searcher *s, const Candidate *data, const ScheduleKind *kinds, int n)
-{
-    for (int i = 0; i < n; i++) {
-        s->kind = kinds[i];
-        if (tries_kind(s, data, kinds[i]))
-            try_kind(s, data);
-    }
-    s->kind = SCHEDULES_SIMPLE;
 }
 
 double data_least(const Program *p, const double *pairs, int data)
@@ -618,61 +362,24 @@ double data_least(const Program *p, const double *pairs, int data)
     return least;
 }
 
-/* usp and similar schedules compute the longest rows, so trying them first lets most others be pruned before
- * simulation. There are most schedules with levels, so these wait until each number of groups has been tried
- * with others. */
-static void try_all(Searcher *s)
-{
-    static const ScheduleKind kinds[] = {SCHEDULES_SHARING, SCHEDULES_SIMPLE, SCHEDULES_LEVELS};
-    const double *pairs = s->data.n > 1 ? sequence_pairs(s) : NULL;
-    Rivals *rivals = NEW_ARRAY(s->arena, Rivals, s->data.n); /* by number of groups */
-    for (int levels = 0; levels < 2; levels++)
-        for (int i = 0; i < s->data.n; i++) {
-            const Candidate *data = &s->data.at[i];
-            const double least = pairs ? data_least(s->program, pairs, data->choice.data) : 0;
-            s->rivals = rivals[i];
-            if (least < search_fastest(s) * (1 - tie))
-                try_kinds(s, data, &kinds[2 * levels], 2 - levels);
-            else if (!levels)
-                *vec_push(s->arena, &s->skipped) = (Skipped){data->choice.data, least};
-            rivals[i] = s->rivals;
-        }
-    set_in_order(s, 0);
-}
-
-/* Tries variants of the fastest layout in these settings. */
-static void try_variants(Searcher *s, unsigned varies)
-{
-    const Candidate like = *best_of(s);
-    const int from = s->all.n;
-    Candidate data = {0};
-    s->rivals.n = 0;
-    search_take(s, &data, DATA, like.value[DATA]);
-    s->like = &like;
-    s->varies = varies;
-    s->kind = SCHEDULES_SHARING;
-    try_kind(s, &data);
-    s->like = NULL;
-    s->kind = SCHEDULES_SIMPLE;
-    set_in_order(s, from);
-}
-
 /* If usp and similar schedules were not tried: tries all sizes with the other settings of the fastest
- * layout, then the fastest of them with other partitions. If ranks only shared heads, partitions made no
- * difference before. */
+ * layout, or if another program is faster than all, of the one with the lowest bound; then the fastest of
+ * them with other partitions. If ranks only shared heads, partitions made no difference before. */
 static void try_sharing(Searcher *s)
 {
     enum { MOST_RANKS = 512 }; /* memory grows with their square: 3.3 GB for 2048 */
-    const Candidate *best = best_of(s);
+    const Candidate *best = best_of(s), *like = best || !s->cut ? best : &s->nearest;
     const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
-                   sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT);
-    if (!best || best->choice.of_mask || !may_have_levels(s) || best->choice.ranks < 4 ||
-        best->choice.ranks > MOST_RANKS || tries_kind(s, best, SCHEDULES_SHARING))
+                   sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT),
+                   sharing = 1u << SCHEDULES_SHARING;
+    if (!like || like->choice.of_mask || !may_have_levels(s) || like->choice.ranks < 4 ||
+        like->choice.ranks > MOST_RANKS || search_tries_kind(s, like, SCHEDULES_SHARING))
         return;
-    const bool alike = choice_rows(&best->choice, false) == 1;
-    try_variants(s, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0));
-    if (!alike && sched_has_levels(best_of(s)->choice.schedule))
-        try_variants(s, order | (1u << SETTING_PARTITION));
+    const bool alike = choice_rows(&like->choice, false) == 1;
+    search_variants(s, like, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0), sharing);
+    best = best_of(s);
+    if (!alike && best && sched_has_levels(best->choice.schedule))
+        search_variants(s, best, order | (1u << SETTING_PARTITION), sharing);
 }
 
 /* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
@@ -702,10 +409,11 @@ static bool is_fastest(const Searcher *s, int n)
 /* With several masks: tries each partition's best with the best schedule for each mask's layers. */
 static void try_layers(Searcher *s)
 {
-    const int tried = may_layers_differ(s) ? s->all.n : 0;
+    const int tried = search_layers_may_differ(s) ? s->all.n : 0;
     for (int i = 0; i < tried; i++) {
         Candidate x = s->all.at[i];
-        if (x.choice.ranks < 2 || !is_fastest(s, i) || choose_layers(s, &x.choice) || !x.choice.of_mask)
+        if (x.choice.ranks < 2 || !is_fastest(s, i) || search_choose_layers(s, &x.choice) ||
+            !x.choice.of_mask)
             continue;
         x.why_not = choice_why_not(s->arena, s->program, &x.choice);
         search_escalate(s, x);
@@ -756,10 +464,10 @@ static void try_escalation_elsewhere(Searcher *s)
     Alikes seen = {0};
     for (int i = 0; i < tried; i++) {
         const Candidate *x = &s->all.at[i];
-        const bool repeated = i > 0 && same_but_for_escalation(x, &s->all.at[i - 1]);
-        if (!x->evaluated || repeated || x->choice.of_mask || same_but_for_escalation(x, &like))
+        const bool repeated = i > 0 && search_same_but_escalation(x, &s->all.at[i - 1]);
+        if (!x->evaluated || repeated || x->choice.of_mask || search_same_but_escalation(x, &like))
             continue;
-        const Candidate y = with_escalation_of(x, &like);
+        const Candidate y = search_with_escalation(x, &like);
         const double least = s->cuts ? search_least_alike(s, &y) : 0;
         if (s->cuts && (least > search_fastest(s) * (1 - tie) ||
                         seen_alike(s, &seen, (Alike){x->needs, x->cost.step, least})))
@@ -781,7 +489,7 @@ static void prefer_device(Searcher *s)
     vec_push(s->arena, &s->all);
     memmove(&s->all.at[at + 1], &s->all.at[at], (size_t)(s->all.n - 1 - at) * sizeof *s->all.at);
     s->all.at[at] = x;
-    forget_tried(s);
+    search_forget_tried(s);
 }
 
 /* Chooses escalated settings by time: of the winner, then of others with the winner's settings, repeated
@@ -806,29 +514,18 @@ static void try_escalations(Searcher *s)
 
 /* ---- drawn batches ---- */
 
-/* Tries candidates of some kinds that differ from a layout in some settings. */
+/* Tries candidates of all kinds that differ from a layout in some settings. */
 static void try_in_forms(Searcher *s, const Candidate *like, unsigned varies, bool alike)
 {
-    const Candidate copy = *like;
-    static const ScheduleKind kinds[] = {SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS};
-    const int from = s->all.n;
-    Candidate data = {0};
-    s->rivals.n = 0;
-    search_take(s, &data, DATA, like->value[DATA]);
-    s->like = &copy;
+    unsigned kinds = 0;
+    for (int kind = 0; kind <= SCHEDULES_LEVELS; kind++)
+        if (search_tries_kind(s, like, (ScheduleKind)kind) &&
+            (!alike || kind != SCHEDULES_LEVELS || s->program->cluster.world <= MOST_DRAWN))
+            kinds |= 1u << kind;
     s->like_in_form = true;
     s->alike = alike;
-    s->varies = varies;
-    for (int i = 0; i < countof(kinds); i++) {
-        s->kind = kinds[i];
-        if (tries_kind(s, &data, kinds[i]) &&
-            (!alike || kinds[i] != SCHEDULES_LEVELS || s->program->cluster.world <= MOST_DRAWN))
-            try_kind(s, &data);
-    }
-    s->like = NULL;
+    search_variants(s, like, varies, kinds);
     s->like_in_form = s->alike = false;
-    s->kind = SCHEDULES_SIMPLE;
-    set_in_order(s, from);
 }
 
 /* The settings of how ranks attend. */
@@ -871,11 +568,8 @@ static Candidate *best_on_batches(Searcher *s)
 static Candidate *find_best(Searcher *s)
 {
     choose_data(s);
-    if (s->data.n == 1) {
-        think_of(s, &s->data.at[0]);
-        s->single = s->open.n == 1;
-    }
-    try_all(s);
+    s->single = s->data.n == 1 && search_count_simple(s, 0) == 1;
+    search_all(s);
     try_sharing(s);
     try_layers(s);
     try_escalations(s);
@@ -884,7 +578,7 @@ static Candidate *find_best(Searcher *s)
     while (best && !best->plan) { /* the next one, if what was judged in haste does not work after all */
         const CostBatches batches = best->cost.batches;
         search_evaluate(s, s->arena, best, diags_new(s->arena));
-        forget_tried(s);
+        search_forget_tried(s);
         best->cost.batches = batches;
         best = best->plan ? best : best_of(s);
     }
