@@ -185,6 +185,9 @@ static int64_t scoring_dim(const Program *p, const Selection *x)
     return x->indexer ? p->model.indexer.dim : p->model.head_dim;
 }
 
+/* Chunks of queries, each of which chooses among all blocks. */
+static int query_chunks(const Step *s) { return s->by_queries ? s->chunks : 1; }
+
 /* What represents blocks; tiles, where the tile after needs it; and lists. Of the largest selection. */
 static Collective select_collective(const Step *s)
 {
@@ -197,7 +200,8 @@ static Collective select_collective(const Step *s)
                      tiles = (double)select_tiles(p, x),
                      query = (double)(x->query_rows * scoring_heads(s, x, false).heads * scoring_dim(p, x)),
                      key = (double)select_key_words(p, x, h), queries = x->query_rows > 1 ? tiles * query : 0;
-        bytes = fmax(bytes, 4 * (blocks * key + queries + tiles * (double)select_words(h, x)));
+        bytes = fmax(bytes,
+                     4 * (blocks * key + (queries + tiles * (double)select_words(h, x)) / query_chunks(s)));
     }
     return collective_of(&p->cluster, (Ring){s->choice.ranks, 1, 1, false}, selecting_share(p) * bytes);
 }
@@ -286,7 +290,8 @@ static Work select_work(const Step *s, const Op *o, bool is_short)
     }
     return (Work){.flops = selecting_share(p) * most.flops,
                   .products = selecting_share(p) * most.products,
-                  .bytes = selecting_share(p) * (most.bytes + operand_bytes(s, o, o->read[1], is_short)),
+                  .bytes = selecting_share(p) *
+                           (most.bytes + query_chunks(s) * operand_bytes(s, o, o->read[1], is_short)),
                   .seconds = sequence_collective(s, o).seconds};
 }
 

@@ -34,7 +34,8 @@ static bool lies_by_heads(const Printer *p, const Value *v)
 /* Whether the value is stored chunk by chunk, each in its own layout. */
 static bool lies_by_chunks(const Printer *p, const Value *v)
 {
-    return (p->step->by_queries && dim_of_queries(v->dim[1])) || (p->step->by_keys && dim_of_keys(v->dim[1]));
+    const bool queries = dim_of_queries(v->dim[1]) || v->dim[1] == DIM_INDEX_QUERY;
+    return (p->step->by_queries && queries) || (p->step->by_keys && dim_of_keys(v->dim[1]));
 }
 
 /* A value by heads has so many tokens per head. */
@@ -537,7 +538,8 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_SPLIT;
     if (op_work_kind(o->kind) == WORK_ATTENTION && op_touches(p->step, o, is_selected))
         form |= FORM_SELECTED;
-    if (op_dim(p->step, o) == LOOP_TOKENS && (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION))
+    if (op_dim(p->step, o) == LOOP_TOKENS &&
+        (layout || rope || op_work_kind(o->kind) == WORK_ATTENTION || o->kind == OP_SELECT))
         form |= FORM_ROWS;
     return form;
 }

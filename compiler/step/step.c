@@ -123,12 +123,15 @@ bool op_takes_rows(const Step *s, const Op *o, int value)
     const LoopDim loop = op_dim(s, o);
     if (loop == LOOP_HEADS)
         return v->all_heads;
-    return loop == LOOP_TOKENS && (d == DIM_TOKENS || d == DIM_ALL_TOKENS) && !op_takes_keys(s, o, value);
+    return loop == LOOP_TOKENS && (d == DIM_TOKENS || d == DIM_ALL_TOKENS || d == DIM_TILES) &&
+           !op_takes_keys(s, o, value);
 }
 
 bool op_takes_keys(const Step *s, const Op *o, int value)
 {
-    return op_work_kind(o->kind) == WORK_ATTENTION && dim_of_keys(s->values.at[value].dim[1]);
+    const Dim d = s->values.at[value].dim[1];
+    return (op_work_kind(o->kind) == WORK_ATTENTION && dim_of_keys(d)) ||
+           (o->kind == OP_SELECT && (dim_of_keys(d) || d == DIM_INDEX_KEY));
 }
 
 bool op_takes_whole(const Step *s, const Op *o, int value)

@@ -206,7 +206,7 @@ enum {
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;
-enum { OP_RULES = 3, OP_CALLS = 4 };
+enum { OP_RULES = 3, OP_CALLS = 5 };
 /* A row of step/operations.def, whose head comment describes the members. The rules end where `read` is NULL,
  * the calls where `function` is. */
 typedef struct OpRow {

@@ -20,11 +20,42 @@ static inline int plan_words_before(const PlanState *s, const BurstSelection *ho
            (how->heads != BURST_SELECT_OF_ALL);
 }
 
-/* Whether no heads of the layer follow these. */
-static inline bool plan_last_heads(const PlanState *s)
+/* Whether no heads of the layer follow these, and no chunk of its queries. */
+static inline bool plan_last_chosen(const PlanState *s)
 {
+#ifdef PLAN_QUERY_CHUNKS
+    if (s->tile.queries < PLAN_QUERY_CHUNKS - 1)
+        return false;
+#endif
     return s->heads.first_query + s->heads.queries == PLAN_ALL_HEADS;
 }
+
+/* The tokens of a rank that choose, in its order: all, or a chunk of them. */
+static inline int64_t plan_choosing_first(const PlanState *s, int rank)
+{
+#ifdef PLAN_QUERY_CHUNKS
+    return plan_query_begin(s->chunk[rank].tokens, s->tile.queries);
+#else
+    (void)s, (void)rank;
+    return 0;
+#endif
+}
+
+static inline int64_t plan_choosing_end(const PlanState *s, int rank)
+{
+#ifdef PLAN_QUERY_CHUNKS
+    return plan_query_begin(s->chunk[rank].tokens, s->tile.queries + 1);
+#else
+    return s->chunk[rank].tokens;
+#endif
+}
+
+/* The most tokens of a rank that choose. */
+#ifdef PLAN_QUERY_CHUNKS
+enum { PLAN_CHOOSING_TOKENS = (PLAN_TOKENS + PLAN_QUERY_CHUNKS - 1) / PLAN_QUERY_CHUNKS };
+#else
+enum { PLAN_CHOOSING_TOKENS = PLAN_TOKENS };
+#endif
 
 /* lists: of a tile, as many as the heads need that attention processes at a time. An indexer's heads are
  * those that score for these, after `before` others; row: of a token's queries. */

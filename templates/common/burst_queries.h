@@ -115,6 +115,37 @@ static inline int plan_attention_back_tile(BurstCtx *c, PlanState *s, int mask, 
     return BURST_OK;
 }
 
+#ifdef PLAN_SELECTIONS
+/* Chooses for the tile's queries among the blocks of all keys. */
+static inline int plan_select_tile(BurstCtx *c, PlanState *s, int mask, PlanTile tile, const BurstAct *q,
+                                   const BurstAct *k, int32_t *lists, char *scratch)
+{
+    s->tile = tile;
+    BURST_TRY(plan_select(c, s, mask, q, k, lists, scratch));
+    memset(&s->tile, 0, sizeof s->tile);
+    return BURST_OK;
+}
+
+/* plan_attention_tile over the lists. */
+static inline int plan_attention_tile_selected(BurstCtx *c, PlanState *s, int mask, PlanTile tile,
+                                               const BurstAct *q, const BurstAct *k, const BurstAct *v,
+                                               const int32_t *lists, BurstAct *o, float *lse)
+{
+    plan_attend_chosen(s, mask, lists);
+    return plan_attention_tile(c, s, mask, tile, q, k, v, o, lse);
+}
+
+/* plan_attention_back_tile over the lists of forward. */
+static inline int plan_attention_back_tile_selected(BurstCtx *c, PlanState *s, int mask, PlanTile tile,
+                                                    const BurstAct *q, const BurstAct *k, const BurstAct *v,
+                                                    const float *lse, const BurstAct *d_o, const float *delta,
+                                                    const int32_t *lists, float *dq, float *dk, float *dv)
+{
+    plan_attend_chosen(s, mask, lists);
+    return plan_attention_back_tile(c, s, mask, tile, q, k, v, lse, d_o, delta, dq, dk, dv);
+}
+#endif
+
 #include "burst_not_alone.h"
 
 #endif

@@ -9,7 +9,16 @@
 static cudaError_t plan_choose(PlanState *s, int mask, const BurstChoose &x, int head_dim,
                                const float *queries, const float *keys, char *work, int32_t *lists);
 
+/* The queries of a rank that choose. */
 static inline BurstChoosing plan_choosing(const PlanState *s, int rank)
+{
+    const int64_t first = plan_choosing_first(s, rank);
+    const BurstChoosing c = {(int)(plan_choosing_end(s, rank) - first), s->tokens[rank].position + first};
+    return c;
+}
+
+/* Its keys. */
+static inline BurstChoosing plan_chosen_among(const PlanState *s, int rank)
 {
     const BurstChoosing c = {(int)s->chunk[rank].tokens, s->tokens[rank].position};
     return c;
@@ -35,15 +44,17 @@ static inline int plan_share_words(PlanState *s, const float *own, int64_t words
 }
 
 /* Places what each rank has of its units in the sequence: word w of unit u at u * unit_step + w * word_step.
- * most: units of a rank at most. */
-static inline int plan_share_units(BurstCtx *c, PlanState *s, int64_t unit, int64_t words, const float *own,
-                                   float *parts, int64_t unit_step, int64_t word_step, void *all)
+ * Units are tiles of the queries that choose, or blocks of all keys. */
+static inline int plan_share_units(BurstCtx *c, PlanState *s, bool of_tiles, int64_t unit, int64_t words,
+                                   const float *own, float *parts, int64_t unit_step, int64_t word_step,
+                                   void *all)
 {
-    const int64_t most = (PLAN_TOKENS + unit - 1) / unit * words;
+    const int64_t tokens = of_tiles ? PLAN_CHOOSING_TOKENS : PLAN_TOKENS,
+                  most = (tokens + unit - 1) / unit * words;
     if (PLAN_GROUP > 1)
         BURST_TRY(plan_share_words(s, own, most, parts));
     for (int r = 0; r < PLAN_GROUP; r++)
-        PLAN_CUDA(burst_choose_place(plan_choosing(s, r), unit, words,
+        PLAN_CUDA(burst_choose_place(of_tiles ? plan_choosing(s, r) : plan_chosen_among(s, r), unit, words,
                                      PLAN_GROUP > 1 ? parts + r * most : own, unit_step, word_step, all,
                                      burst_gpu_compute(s->exec)));
     return BURST_OK;
@@ -69,7 +80,8 @@ static inline int plan_see_chosen(BurstCtx *c, PlanState *s, const BurstChoose *
 {
     const BurstSelection *how = &x->how;
     const int64_t tiles = (PLAN_SEQUENCE + how->queries - 1) / how->queries;
-    const BurstChunk *chunk = &s->chunk[s->me];
+    BurstChunk chunk = s->chunk[s->me];
+    const int64_t first = plan_choosing_first(s, s->me);
     const BurstSelect of = {how,      x->q_heads,    x->kv_heads,     plan_scoring(s, how).dim,
                             x->lists, PLAN_SEQUENCE, s->table_values, PLAN_TABLES};
     const int64_t step = plan_tile_words(how), before = plan_words_before(s, how);
@@ -78,13 +90,14 @@ static inline int plan_see_chosen(BurstCtx *c, PlanState *s, const BurstChoose *
     if (!all)
         return burst_fail(c, BURST_E_MEMORY, "no memory for the lists of %lld tiles", (long long)tiles);
     int status = burst_gpu_download(s->exec, lists, (size_t)(tiles * step) * sizeof *all, all);
-    for (int64_t at = 0; at < chunk->tokens && status == BURST_OK; at += how->queries)
-        memcpy(own + at / how->queries * words, all + chunk->position[at] / how->queries * step + before,
+    chunk.tokens = plan_choosing_end(s, s->me) - first, chunk.position += first;
+    for (int64_t at = 0; at < chunk.tokens && status == BURST_OK; at += how->queries)
+        memcpy(own + at / how->queries * words, all + chunk.position[at] / how->queries * step + before,
                (size_t)words * sizeof *all);
     if (status == BURST_OK)
-        wrong = burst_select_check(&of, chunk, own);
+        wrong = burst_select_check(&of, &chunk, own);
 #ifdef PLAN_SEE_CHOSEN /* of tests */
-    if (status == BURST_OK && plan_last_heads(s))
+    if (status == BURST_OK && plan_last_chosen(s))
         PLAN_SEE_CHOSEN(how, tiles, step, all);
 #endif
     free(all);
@@ -123,19 +136,21 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const BurstBf
     BurstChoose x = {*how, of.q_heads, of.kv_heads, of.lists, PLAN_SEQUENCE, {}};
     burst_doing(c, "choosing blocks");
     BURST_TRY(plan_choose_tables(c, s, (int32_t *)(scratch + at.tables), &x));
-    PLAN_CUDA(burst_choose_keys(x, mine, plan_rows((char *)k, of.kv_heads, of.dim), of.dim, own, compute));
+    PLAN_CUDA(burst_choose_keys(x, plan_chosen_among(s, s->me), plan_rows((char *)k, of.kv_heads, of.dim),
+                                of.dim, own, compute));
     const bool whole = how->key == BURST_SELECT_MAX_KEY; /* all words of a block follow each other */
-    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, whole ? n.key_words : 1,
+    BURST_TRY(plan_share_units(c, s, false, how->block, n.key_words, own, parts, whole ? n.key_words : 1,
                                whole ? 1 : blocks, keys));
     PLAN_CUDA(burst_choose_queries(x, mine, plan_rows((char *)(q + of.before * of.dim), of.row, of.dim),
                                    of.dim, own, compute));
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
-        BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, 1, tiles));
+        BURST_TRY(
+            plan_share_units(c, s, true, how->queries, n.query_words, own, parts, n.query_words, 1, tiles));
     else
         PLAN_CUDA(
             burst_choose_place(mine, how->queries, n.query_words, own, n.query_words, 1, tiles, compute));
     PLAN_CUDA(plan_choose(s, mask, x, of.dim, tiles, keys, scratch + at.work, (int32_t *)own));
-    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, plan_tile_words(how), 1,
+    BURST_TRY(plan_share_units(c, s, true, how->queries, n.list_words, own, parts, plan_tile_words(how), 1,
                                lists + plan_words_before(s, how)));
 #if defined PLAN_CHECKED || defined PLAN_SEE_CHOSEN
     BURST_TRY(plan_see_chosen(c, s, &x, n.list_words, lists));

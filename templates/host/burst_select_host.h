@@ -25,18 +25,28 @@ static inline int plan_share_words(BurstCtx *c, PlanState *s, const float *own, 
     return BURST_OK;
 }
 
-/* The most units of a rank's tokens. */
-static inline int64_t plan_most_units(int64_t unit) { return (PLAN_TOKENS + unit - 1) / unit; }
+/* The queries of a rank that choose. */
+static inline BurstChunk plan_choosing(const PlanState *s, int rank)
+{
+    BurstChunk c = s->chunk[rank];
+    const int64_t first = plan_choosing_first(s, rank);
+    c.tokens = plan_choosing_end(s, rank) - first;
+    c.position += first;
+    return c;
+}
 
 /* Sends each rank's own units, `words` each, and places them where they are in the sequence: unit u at u *
- * step. */
-static inline int plan_share_units(BurstCtx *c, PlanState *s, int64_t unit, int64_t words, const float *own,
-                                   float *parts, int64_t step, float *all)
+ * step. Units are tiles of the queries that choose, or blocks of all keys. */
+static inline int plan_share_units(BurstCtx *c, PlanState *s, bool tiles, int64_t unit, int64_t words,
+                                   const float *own, float *parts, int64_t step, float *all)
 {
-    const int64_t most = plan_most_units(unit) * words;
+    const int64_t tokens = tiles ? PLAN_CHOOSING_TOKENS : PLAN_TOKENS,
+                  most = (tokens + unit - 1) / unit * words;
     BURST_TRY(plan_share_words(c, s, own, most, parts));
-    for (int r = 0; r < PLAN_GROUP; r++)
-        burst_select_place(&s->chunk[r], unit, words, parts + r * most, step, all);
+    for (int r = 0; r < PLAN_GROUP; r++) {
+        const BurstChunk of = tiles ? plan_choosing(s, r) : s->chunk[r];
+        burst_select_place(&of, unit, words, parts + r * most, step, all);
+    }
     return BURST_OK;
 }
 
@@ -46,7 +56,7 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
                               int32_t *lists, char *scratch)
 {
     const BurstSelection *how = plan_masks[mask]->selection;
-    const BurstChunk *chunk = &s->chunk[s->me];
+    const BurstChunk chunk = plan_choosing(s, s->me);
     if (!how)
         return BURST_OK;
     const PlanScoring of = plan_scoring(s, how);
@@ -73,23 +83,24 @@ static inline int plan_select(BurstCtx *c, PlanState *s, int mask, const float *
     float *own = (float *)(void *)(scratch + at.own), *parts = (float *)(void *)(scratch + at.parts),
           *keys = (float *)(void *)(scratch + at.keys), *tiles = (float *)(void *)(scratch + at.tiles);
     burst_doing(c, "choosing blocks");
-    burst_select_keys(&x, chunk, k, own);
-    BURST_TRY(plan_share_units(c, s, how->block, n.key_words, own, parts, n.key_words, keys));
-    burst_select_queries(&x, chunk, q + of.before * chunk->tokens * of.dim, own);
+    burst_select_keys(&x, &s->chunk[s->me], k, own);
+    BURST_TRY(plan_share_units(c, s, false, how->block, n.key_words, own, parts, n.key_words, keys));
+    burst_select_queries(&x, &chunk, q + of.before * chunk.tokens * of.dim, own);
     if (how->query == BURST_SELECT_PREVIOUS_MEAN) /* the rank after a tile's needs it */
-        BURST_TRY(plan_share_units(c, s, how->queries, n.query_words, own, parts, n.query_words, tiles));
+        BURST_TRY(
+            plan_share_units(c, s, true, how->queries, n.query_words, own, parts, n.query_words, tiles));
     else
-        burst_select_place(chunk, how->queries, n.query_words, own, n.query_words, tiles);
-    burst_select_blocks(&x, chunk, tiles, keys, scratch + at.work, (int32_t *)(void *)own);
+        burst_select_place(&chunk, how->queries, n.query_words, own, n.query_words, tiles);
+    burst_select_blocks(&x, &chunk, tiles, keys, scratch + at.work, (int32_t *)(void *)own);
 #ifdef PLAN_CHECKED
-    if (burst_select_check(&x, chunk, (int32_t *)(void *)own))
+    if (burst_select_check(&x, &chunk, (int32_t *)(void *)own))
         return burst_fail(c, BURST_E_PLAN, "rank %d chose a block that its selection may not choose",
                           burst_rank(c));
 #endif
-    BURST_TRY(plan_share_units(c, s, how->queries, n.list_words, own, parts, plan_tile_words(how),
+    BURST_TRY(plan_share_units(c, s, true, how->queries, n.list_words, own, parts, plan_tile_words(how),
                                (float *)(void *)(lists + plan_words_before(s, how))));
 #ifdef PLAN_SEE_CHOSEN /* of tests */
-    if (plan_last_heads(s))
+    if (plan_last_chosen(s))
         PLAN_SEE_CHOSEN(how, (PLAN_SEQUENCE + how->queries - 1) / how->queries, plan_tile_words(how), lists);
 #endif
     return BURST_OK;

@@ -82,19 +82,34 @@ GRADIENTS = {
                           more="qk_norm yes; ", heads=(6, 3)),
     "chunks_full": Point(("documents", "greatest"), 2, "schedule ulysses; partition contiguous; head chunks 2; recompute full;", 768),
     "chunks_indexer": Point(("msa", "first", "msa"), 2, "schedule gather; partition zigzag; head chunks 2; recompute selective;", more="qk_norm yes; ", indexer=(1, "rmsnorm")),
+    "query_chunks": Point(("first", "limits"), layout="token chunks 2, attention;"),
+    "query_chunks_gather": Point(("limits", "causal", "greatest"), 2, "schedule gather; partition zigzag; token chunks 2, attention; recompute full;", 1536),
+    "query_chunks_ring": Point(("first", "both"), 2, "schedule ring; travel keys; partition contiguous; token chunks 4, attention; recompute save(q, o, lse);", 1024,
+                               more="qk_norm yes; "),
+    "query_chunks_ulysses": Point(("first", "limits", "causal"), 4, "schedule ulysses; partition contiguous; token chunks 2, attention; recompute selective;", 1024),
+    "query_chunks_usp": Point(("limits", "first"), 4, "schedule usp; context 2; heads 2; partition zigzag; token chunks 2, attention; recompute full;", 1024),
+    "query_chunks_offload": Point(("first", "limits"), 2, "schedule gather; partition contiguous; token chunks 2, attention; recompute full; "
+                                  "offload activations; fetch chunks;"),
+    "query_chunks_tensor": Point(("limits", "first"), 4, "tensor 2; schedule gather; partition contiguous; token chunks 2, attention; recompute full;"),
+    "query_chunks_indexer": Point(("msa", "first", "causal", "msa"), 2, "schedule gather; partition zigzag; token chunks 2, attention; recompute full(2);", 1024,
+                                  indexer=(2, "rmsnorm")),
+    "query_chunks_indexer_plain": Point(("msa", "msa"), 1, "token chunks 4, attention;", more="qk_norm yes; ", indexer=(1, "none")),
     "usp": Point(("first", "documents"), 4, "schedule usp; context 2; heads 2; partition zigzag;", 1024),
 }
 ALIKE = {"one": Point((), 1), "gather": Point((), 2, "schedule gather; partition zigzag;"),
-         "ulysses": Point((), 4, "schedule ulysses; partition contiguous; recompute full;")}
+         "ulysses": Point((), 4, "schedule ulysses; partition contiguous; recompute full;"),
+         "query_chunks": Point((), 2, "schedule gather; partition contiguous; token chunks 2, attention;")}
 SENDS = {"first": Point(("first", "first"), 2, "schedule gather; partition contiguous;"),
          "previous": Point(("previous", "previous"), 2, "schedule gather; partition contiguous;", 768),
          "limits": Point(("limits", "limits"), 2, "schedule ulysses; partition contiguous;"),
-         "chunks": Point(("first", "first"), 2, "schedule gather; partition contiguous; head chunks 2;")}
+         "chunks": Point(("first", "first"), 2, "schedule gather; partition contiguous; head chunks 2;"),
+         "query_chunks": Point(("first", "first"), 2, "schedule gather; partition contiguous; token chunks 2, attention;", 1024)}
 UNITS = {"B": 1e-3, "kB": 1, "MB": 1e3}
 ROUNDED = 0.02  # kB, of figures with two decimals
 SCORES = ("first", "limits", "documents", "previous", "greatest", "msa", "indexed")
 INDEXED = ("msa", "indexed", "all_blocks", "no_choice")
-RANKS = (1, 2, 4)
+RANKS = {"1": (1, ""), "2": (2, "schedule gather; partition contiguous;"), "4": (4, "schedule gather; partition contiguous;")}
+CHUNKS = {"2 with chunks of queries": (2, "schedule gather; partition contiguous; token chunks 2, attention;")}
 
 
 def model(p, train):
@@ -173,22 +188,22 @@ class Driver:
         return f"loss {loss}, evaluated {evaluated}"
 
     def leaks(self, score):
-        """On one rank and on several: the same lists."""
+        """On one rank and on several, and by chunks of queries where each chunk can choose alone: the same lists."""
         see = self.folder / "see.h"
         see.write_text(SEE)
         self.tools.flags, flags = [*self.tools.flags, "-include", str(see)], self.tools.flags
         found = set()
-        for ranks in RANKS:
-            layout = "schedule gather; partition contiguous;" if ranks > 1 else ""
+        layouts = RANKS if score in ("documents", "previous", "indexed") else RANKS | CHUNKS
+        for i, (ranks, layout) in enumerate(layouts.values()):
             p = Point((score, score), ranks, layout, 1536 if score in ("previous", "greatest") else 1024)
-            program = self.build(f"leak_{score}{ranks}", p, "batch 1;", self.args.leak)
+            program = self.build(f"leak_{score}{i}", p, "batch 1;", self.args.leak)
             done = run([program], 120, self.environment, check=False)
             match = re.match(r"tokens (\d+) lists (\w+)", done.stdout)
             require(match and done.returncode == 0, f"{score} on {ranks}\n{done.stdout}{done.stderr}")
             found.add(match[2])
         self.tools.flags = flags
-        require(len(found) == 1, f"{score}: lists depend on the number of ranks: {found}")
-        return f"{match[1]} tokens change nothing before them; lists {match[2]} on {', '.join(map(str, RANKS))} ranks"
+        require(len(found) == 1, f"{score}: lists depend on the number of ranks, or on chunks: {found}")
+        return f"{match[1]} tokens change nothing before them; lists {match[2]} on {', '.join(layouts)} ranks"
 
 
 def main():
@@ -201,7 +216,8 @@ def main():
         cases = [(f"gradients {name}", driver.gradients, (name, p)) for name, p in GRADIENTS.items()]
         cases += [(f"alike {name}", driver.alike, (name, p)) for name, p in ALIKE.items()]
         cases += [(f"sends {name}", driver.sends, (name, p)) for name, p in SENDS.items()]
-        cases += [(f"evaluates {name}", driver.evaluates, (name, p._replace(masks=("first", "documents")))) for name, p in ALIKE.items()]
+        cases += [(f"evaluates {name}", driver.evaluates, (name, p._replace(masks=("first", "limits" if "token chunks" in p.layout else "documents"))))
+                  for name, p in ALIKE.items()]
         cases += [(f"leaks {score}", driver.leaks, (score,)) for score in SCORES]
         for name, check, words in cases:
             if all(re.search(word, name) for word in args.only):

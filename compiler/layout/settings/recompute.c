@@ -37,7 +37,7 @@ static bool take(const Program *p, Choice *c, int n)
         return true;
     c->saving = tail < 0 ? saving_by((Recompute)rule, 0)
                          : saving_by(RECOMPUTE_TAIL, 1 - (1.0 + tail) / TAIL_LEVELS);
-    return tail < 0 || !tail_why_not(p, c);
+    return tail < 0 || (!tail_why_not(p, c) && !choice_chunks_queries(c));
 }
 
 const char *saving_why_no_chunks(const Choice *c, bool heads)

@@ -40,8 +40,9 @@ static const char *queries_why_not(const Program *p, const Choice *c)
     if (c->chunk_keys && p->infer.lengths)
         return "`token chunks` with `keys` is not supported by this version of burstc in a program that "
                "infers; use `attention`";
-    if (p->model.selects)
-        return "`token chunks` with `%1$s` cannot be combined with a selection; remove `%1$s`";
+    if (p->model.selects && c->chunk_keys)
+        return "`token chunks` with `keys` cannot be combined with a selection, whose tiles choose among all "
+               "keys of a rank; use `attention`";
     if (choice_by_heads(c, false) != choice_by_heads(c, true))
         return "`token chunks` with `%1$s` requires that both directions of the schedule exchange heads or "
                "neither does; use a schedule such as usp or ring, or remove `%1$s`";
@@ -57,10 +58,52 @@ static const char *queries_why_not(const Program *p, const Choice *c)
     return saving_why_no_chunks(c, false);
 }
 
+/* Whether each rank's chunks of queries are whole tiles of so many. */
+static bool has_whole_tiles(const Partition *part, int chunks, int64_t tile)
+{
+    bool whole = true;
+    for (int r = 0; r < part->ranks; r++)
+        for (int i = 1; i < chunks; i++)
+            whole &= part->of[r].tokens * i / chunks % tile == 0;
+    return whole;
+}
+
+/* A chunk chooses alone: its tiles are whole, and none is scored by another chunk's queries. */
+static const char *selection_why_not(Arena *a, const Program *p, const Choice *c)
+{
+    const int64_t unit = selection_unit(p);
+    for (int i = 0; i < p->selection_count; i++)
+        if (p->selections[i].query_rows > 1)
+            return arena_printf(
+                a,
+                "`token chunks` with `attention` cannot be combined with selection '%s', whose "
+                "`previous mean Q` may be of another chunk's queries; use `first Q` or remove "
+                "`attention`",
+                p->selections[i].text);
+    const Partition *part = partition_shared(a, c->partition, c->block, p->sequence, c->ranks, c->share);
+    if (has_whole_tiles(part, chunk_count(part->max_tokens, c->token_chunks), unit))
+        return NULL;
+    return arena_printf(
+        a,
+        "`token chunks %d, attention` cuts the tiles of %lld tokens of a selection; use a number "
+        "of chunks that divides the tiles of each rank, or remove `attention`",
+        c->token_chunks, (long long)unit);
+}
+
 static const char *why_not(Arena *a, const Program *p, const Choice *c)
 {
     const char *why = choice_chunks_queries(c) ? queries_why_not(p, c) : NULL;
+    if (!why && choice_chunks_queries(c) && p->model.selects)
+        return selection_why_not(a, p, c);
     return why ? arena_printf(a, why, chunked_word(c)) : NULL;
+}
+
+static bool works(const Program *p, const Choice *c)
+{
+    Arena *scratch = arena_new();
+    const bool works = !why_not(scratch, p, c);
+    arena_free(scratch);
+    return works;
 }
 
 /* One chunk; then at least as many as the feed-forward network alone has, so that each value needs less
@@ -78,7 +121,7 @@ static bool take(const Program *p, Choice *c, int n)
     c->chunk_queries = p->layout.chunk_queries || (other_from && n >= other_from);
     c->chunk_keys = p->layout.chunk_keys || keys;
     c->ffn_chunks = c->token_chunks > 1 ? 1 : c->ffn_chunks;
-    return p->layout.chunk_queries || !c->chunk_queries || !queries_why_not(p, c);
+    return (p->layout.chunk_queries && !is_open(p)) || works(p, c);
 }
 
 /* Without attention, then with it, then with keys. */
@@ -89,7 +132,7 @@ static bool other(const Program *p, Choice *c, int n)
     c->chunk_keys = more >= chunked;
     c->token_chunks = 1 << (more < 0 ? n : more % chunked + 1);
     c->ffn_chunks = n ? 1 : c->ffn_chunks;
-    return c->chunk_queries ? more < 2 * chunked && !queries_why_not(p, c) : true;
+    return c->chunk_queries ? more < 2 * chunked && works(p, c) : true;
 }
 
 static const char *text(Arena *a, const Choice *c)

@@ -30,7 +30,7 @@ static bool touches_wide(const Step *s, const Op *o)
 static bool treats_tokens(const Step *s, const Op *o)
 {
     const WorkKind k = op_work_kind(o->kind);
-    const bool attends = k == WORK_ATTENTION || o->kind == OP_DELTA;
+    const bool attends = k == WORK_ATTENTION || k == WORK_SELECT || o->kind == OP_DELTA;
     const bool keeps = o->kind == OP_CACHE || o->kind == OP_CACHE_CONV || o->kind == OP_CACHE_SCAN;
     return !o->scope && !keeps &&
            (k == WORK_MEMORY || k == WORK_PRODUCT || k == WORK_EXPERTS || k == WORK_LOSS ||
