@@ -1,15 +1,19 @@
 """Selections in whole models: blocks of keys that tiles of queries choose.
 
-    python3 run_selections.py --toolchain toolchain.json --gradients OBJECT ... --leak OBJECT ... [--only REGEX]
+    python3 run_selections.py --toolchain toolchain.json --gradients OBJECT ... --leak OBJECT ... [--only REGEX] [--drawn N --seed S]
 
 Gradients of every weight against the float64 oracle, which chooses by itself (reference/select64.c). With as many blocks
 as there are, losses and gradient norms of training are those of the mask without a selection, bit for bit. A token
 changes no list and no loss before itself; all ranks, on however many, have the same lists. Programs are compiled with
-PLAN_CHECKED: each list holds what it may, once, rising.
+PLAN_CHECKED: each list holds what it may, once, rising. --drawn: instead, N models with drawn masks, lengths, heads and layouts, whose
+gradients are compared; what burstc refuses is drawn again.
 """
+import collections
 import pathlib
+import random
 import re
 import sys
+import time
 import typing
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -126,12 +130,37 @@ train {{ {train} }}
 """
 
 
+MASKS = ("first", "limits", "previous", "documents", "both", "greatest", "msa", "indexed", "causal")
+SHORT = (1, 2, 17, 48, 127, 128, 129, 300, 500)  # of one rank
+SANITIZED = {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
+DRAWS = 200  # of one number, until burstc takes a model
+
+
+def draw(seed):
+    r = random.Random(seed)
+    lanes, maybe = r.choice((1, 1, 2, 2, 4)), lambda share, words: [r.choice(words)] if r.random() < share else []
+    masks = tuple(r.choice(MASKS) for _ in range(r.choice((1, 2, 3, 4))))
+    blocks = 384 if set(masks) & {"previous", "greatest"} else 128
+    layout = maybe(0.3 * (lanes > 1), ["tensor 2;"]) + (["data 2;"] if lanes == 4 and r.random() < 0.2 else ["data 1;"])
+    if lanes > 1:
+        layout += [r.choice(("schedule gather;", "schedule ring; travel keys;", "schedule ring; travel queries;", "schedule ulysses;", "schedule burst;",
+                             "schedule usp; heads 2;")), f"partition {r.choice(('contiguous', 'zigzag'))};"]
+    layout += maybe(0.6, ("recompute full;", "recompute selective;", "recompute none;", "recompute full(2);", "recompute tail(0.4);", "recompute save(q, o, lse);"))
+    layout += maybe(0.5, ("head chunks 2;", "head chunks 3;", "token chunks 2, attention;", "token chunks 4, attention;", "token chunks 3;", "ffn chunks 2;"))
+    layout += maybe(0.3, ("offload activations;", "offload activations; fetch chunks;", "offload activations, optimizer; update host;"))
+    layout += maybe(0.3, ("weights zero1;", "weights zero2;", "weights zero3;")) + maybe(0.2, ("ranges yes;", "ranges no;"))
+    sequence = r.choice(SHORT) if lanes == 1 and r.random() < 0.5 else blocks * lanes * r.choice((1, 2, 2, 4))
+    heads = r.choice(((4, 2), (4, 4), (6, 3), (2, 1), (8, 2)))
+    return Point(masks, lanes, " ".join(layout).replace("data 1; ", "").replace("data 1;", ""), min(sequence, 1536), r.choice(("", "qk_norm yes; ")),
+                 2 if "data 2;" in layout else 1, (r.choice((1, heads[1])), r.choice(("none", "rmsnorm"))), heads)
+
+
 class Driver:
     def __init__(self, args, folder):
         self.args, self.folder = args, folder
         self.tools = emitted.Toolchain(args.toolchain)
         self.tools.flags = [*self.tools.flags, "-DPLAN_CHECKED"]
-        self.environment = emitted.quiet_environment()
+        self.environment = dict(emitted.quiet_environment(), **SANITIZED)
 
     def build(self, name, p, train, objects=()):
         source = self.tools.emit(self.folder, name, emitted.topology(1, p.lanes), model(p, train))
@@ -143,6 +172,25 @@ class Driver:
         match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
         require(match and done.returncode == 0, f"{name}: {p}\n{done.stdout}{done.stderr}")
         return f"loss {match[1]}, worst gradient {match[2]} ({match[3]})"
+
+    def drawn(self, number):
+        for at in range(DRAWS):
+            p, name = draw(f"{self.args.seed}_{number}_{at}"), f"drawn_{self.args.seed}_{number}_{at}"
+            p = p._replace(layout=p.layout.replace("data 2;", ""))
+            for suffix, text in (("topo", emitted.topology(1, p.lanes)), ("burst", model(p, f"batch {2 * p.data};"))):
+                (self.folder / f"{name}.{suffix}").write_text(text)
+            source = self.folder / f"{name}.c"
+            done = run([self.tools.burstc, source.with_suffix(".topo"), source.with_suffix(".burst"), "-o", source], 60, check=False)
+            require(done.returncode <= 1 and not re.search(r"proof \d+ .*fails", done.stderr), f"burstc ends with {done.returncode}\n{p}\n{done.stderr}")
+            if done.returncode:
+                continue
+            done = run([self.tools.link(source, self.args.gradients), "--small", *p.masks], 300, self.environment, check=False)
+            match = re.match(r"loss (\S+) worst (\S+) (\S+)", done.stdout)
+            require(match and done.returncode == 0, f"{name}: {p}\n{done.stdout}{done.stderr[:6000]}")
+            for left in self.folder.glob(f"{name}*"):
+                left.unlink()
+            return p, float(match[1]), float(match[2])
+        raise runner.Failed(f"{DRAWS} models are refused")
 
     def bytes(self, name, p):
         """Ranks send what is predicted: of attention's transfers, of what represents tiles and blocks, and of lists."""
@@ -209,10 +257,20 @@ class Driver:
 def main():
     parser = runner.options(__doc__, "--toolchain")
     parser.add_argument("--gradients", nargs="+", required=True)
-    parser.add_argument("--leak", nargs="+", required=True)
+    parser.add_argument("--leak", nargs="+", default=[])
+    parser.add_argument("--drawn", type=int, help="models to draw")
+    parser.add_argument("--seed", type=int, default=int(time.time() // 86400), help="of these; today's unless given")
     args = parser.parse_args()
     with runner.folder(args.work) as folder:
         driver = Driver(args, pathlib.Path(folder))
+        if args.drawn:
+            done, failures = runner.check_all(driver.drawn, range(args.drawn))
+            rows = [row for _, row in done]
+            print(f"seed {args.seed}: {len(rows)} models; worst loss {max((x[1] for x in rows), default=0):.2e}, worst gradient "
+                  f"{max((x[2] for x in rows), default=0):.2e}")
+            words = collections.Counter(w for p, *_ in rows for w in {*p.masks, *re.findall(r"(?:schedule|recompute|offload|tensor|head chunks|token chunks) \w+|attention", p.layout)})
+            print("  " + ", ".join(f"{w} {n}" for w, n in sorted(words.items())))
+            return failures > 0 or not rows
         cases = [(f"gradients {name}", driver.gradients, (name, p)) for name, p in GRADIENTS.items()]
         cases += [(f"alike {name}", driver.alike, (name, p)) for name, p in ALIKE.items()]
         cases += [(f"sends {name}", driver.sends, (name, p)) for name, p in SENDS.items()]
