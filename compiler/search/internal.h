@@ -252,9 +252,6 @@ bool search_excludes(const Searcher *s, const Candidate *x, int setting);
 Candidate search_without_host(Searcher *s, const Candidate *best);
 /* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
-/* The fastest that fits with other values of escalated settings: host memory, if the layout leaves it open,
- * chunks, the tile of the loss, and saved values. A copy if none is faster. */
-Candidate search_escalate_otherwise(Searcher *s, const Candidate *from);
 /* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the faster
  * of `best` and this one with as much saved as fits. */
 double search_least_alike(Searcher *s, const Candidate *x);
@@ -282,6 +279,9 @@ void search_drop_rival(Searcher *s, const Candidate *x); /* the last one, if it 
 /* Whether a rival that differs only in how ranks exchange attention strains nothing more, and is simpler or
  * faster by more than the tie. */
 bool search_outdone(Searcher *s, const Candidate *x);
+/* ---- search/escalated.c ---- */
+/* The fastest that fits with other values of escalating settings; a copy if none is faster. */
+Candidate search_escalate_otherwise(Searcher *s, const Candidate *best);
 /* ---- search/cache.c ---- */
 struct Flow;
 /* The choice's partition with the counts of its pieces, cached. */
