@@ -163,7 +163,8 @@ static int possible_end(const Searcher *s, const Record *x, int ladder)
 static bool measure(Records *r, Record *x, const Record *from)
 {
     bool better = false;
-    const bool all_fits = !from && fits(r, x, 0); /* then less is not tried, even if it were faster */
+    /* what fits is tried with less saved too if saved values are copied to the host: there is less to copy */
+    const bool all_fits = !from && !x->of.choice.offload_values && !x->of.choice.offload && fits(r, x, 0);
     for (int ladder = 0; ladder < ladders(r->s); ladder++) {
         const int all = possible_end(r->s, x, ladder),
                   end = from && from->saved[ladder] < all ? from->saved[ladder] : all;
