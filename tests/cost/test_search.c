@@ -145,8 +145,8 @@ static void candidates_leave_no_memory_behind(void **state)
     assert_true((double)use.ru_maxrss * 1e3 < 500e6 * larger);
 }
 
-/* Clusters of two kinds and few tokens: shares that come to the same tokens are one layout (52 candidates,
- * 244 MB). Counted is how often a candidate goes through the passes, and bytes at the most: neither
+/* Clusters of two kinds and few tokens: shares that come to the same tokens are one layout (31 candidates,
+ * 184 MB). Counted is how often a candidate goes through the passes, and bytes at the most: neither
  * depends on the machine. */
 static void mixed_clusters_are_bounded(void **state)
 {
