@@ -69,6 +69,8 @@ def check(page, burstc, update):
             examples += 1
             runner.require(block.startswith("$ "), f"{page.name}: a console block without a command: {block}")
             got = now(block, path, folder)
+            # Such as a program that an earlier command should have made: --update would write that into the page.
+            runner.require(not re.search("^bash: ", got, re.M), f"{page.name}: a command cannot run: {got}")
             if update:
                 text = text.replace(f"```console\n{block}```\n", f"```console\n{got}```\n")
             else:
