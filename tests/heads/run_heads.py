@@ -54,10 +54,10 @@ POINTS = [
     Point(6, 4, 4, 26, "blocks(8)", schedule="context_first", rings=3),
     Point(4, 4, 2, 25, "zigzag", schedule="back", rings=2),  # rings forward, heads and rings backward
     Point(3, 4, 2, 25, "striped", schedule="forth"),  # heads forward, a ring backward
-    Point(4, 4, 2, 43, "zigzag", schedule="bidirectional", rings=4, pairs=2),  # pieces of keys, from both sides
+    Point(5, 4, 4, 43, "zigzag", schedule="bidirectional", rings=5, pairs=2),  # pieces of keys, from both sides
     Point(3, 2, 1, 11, "contiguous", schedule="bidirectional", rings=3, pairs=6),
-    Point(2, 2, 1, 35, "zigzag", schedule="halo", rings=2),  # which come one by one
-    Point(3, 2, 2, 13, "striped", schedule="pieces_gathered", rings=3, pairs=3),  # those at home
+    Point(2, 2, 1, 35, "zigzag", schedule="halo", rings=2, pairs=8),  # which come one by one, and all have a slot
+    Point(3, 2, 2, 13, "striped", schedule="pieces_gathered", rings=3, pairs=6),  # those at home, then the others
     Point(4, 8, 1, 37, "zigzag", schedule="gather", rings=4, pairs=4),  # few keys: all at once
     Point(3, 8, 1, 31, "contiguous", schedule="near", rings=3, pairs=3),
     Point(4, 16, 1, 43, "zigzag", schedule="bidirectional", rings=4, pairs=8),
