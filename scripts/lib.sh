@@ -59,12 +59,13 @@ start_torch() {
     echo $! >"$build/torch.pid"
 }
 
-# configure_and_build [cmake options]
+# configure_and_build [cmake options]: everything, or the array `targets`.
+targets=()
 configure_and_build() {
     local log=$build/build.log
     mkdir -p "$build"
     say "building in $build"
-    if ! { cmake -S "$root" -B "$build" -G Ninja "$@" && ninja -C "$build"; } >"$log" 2>&1; then
+    if ! { cmake -S "$root" -B "$build" -G Ninja "$@" && ninja -C "$build" "${targets[@]}"; } >"$log" 2>&1; then
         tail -40 "$log" >&2
         echo "error: the build failed; all of it is in $log" >&2
         exit 1
