@@ -4,7 +4,7 @@ Warnings are errors, and a kernel whose predicate computes in 32 bits must not s
 its partial tiles, up to SPILL bytes a thread. sm_90a: the kernels of that form; what ptxas says of products that wait for one
 another, or of setmaxnreg ignored, is an error too (such a kernel is right and slow), and where there is cuobjdump, every
 kernel of that form must have HGMMA. No kernel may keep what registers are for in memory that spills do not count.
-Two of the masks a day, others for each head_dim; BURST_TEST_ALL=1: all.
+Two of the masks a day, others for each head_dim; BURST_TEST_ALL=1: all. A variant's host code, which is that of others, is not compiled.
 """
 import os
 import pathlib
@@ -39,7 +39,7 @@ object_file = f"{folder}/attention_{arch}_{head_dim}{'_' + variant[0] if variant
 shown = subprocess.run(
     [nvcc, "-std=c++17", "-O3", "-lineinfo", "-Werror", "all-warnings", "-Xptxas", "-v", "-Xcompiler", "-Wall,-Wextra,-Werror",
      f"-DHEAD_DIM={head_dim}", "-DMASKS(X)=" + " ".join(f"X({m})" for m in MASKS), *[f"-I{root}/{folder}" for folder in FOLDERS],
-     *(["-DHOPPER"] if hopper else []), *(f"-D{x}" for x in variant[1:]), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-c",
+     *(["-DHOPPER"] if hopper else []), *(f"-D{x}" for x in variant[1:]), "-gencode", f"arch=compute_{arch},code=sm_{arch}", "-cubin" if variant else "-c",
      f"{root}/tests/cuda/attention_lib.cu", "-o", object_file], stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
 if shown.returncode:
     sys.exit(shown.stdout)
