@@ -1,4 +1,4 @@
-"""burst.hf: adapter_worker.py on 4 ranks with gloo (fork_ranks.py), and examples/continue_training.py under torchrun.
+"""burst.hf: adapter_worker.py and examples/continue_training.py on 4 ranks with gloo (fork_ranks.py), the example on one under torchrun.
 
 Models trained by the adapter equal one rank's eager attention. --part: training (of --model), batches,
 layers, refusals, masks, trainer (which needs accelerate), example. 77 without transformers.
@@ -62,6 +62,11 @@ def torchrun(ranks, env, *words, timeout=900):
         timeout, env=env).stdout
 
 
+def forked(env, *words):
+    """On 4 ranks. Under torchrun each of them would import all of MODULES."""
+    return runner.run([sys.executable, HERE / "fork_ranks.py", 4, MODULES, *words], 900, env=env).stdout
+
+
 def losses_of(text):
     return [float(x) for x in re.findall(r"^step \d+: loss (\S+),", text, re.M)]
 
@@ -86,7 +91,7 @@ def check_example(folder, env, whole):
     call = [examples / "continue_training.py", "--model", folder / "model", "--random", "--data",
             folder / "data.tok", "--tokens", TOKENS, "--lr", "1e-3", "--warmup", 2]
     alone = losses_of(torchrun(1, env, *call, "--steps", STEPS, "--recompute", "none", "--loss-rows", 0))
-    four = losses_of(torchrun(4, env, *call, "--steps", STEPS, "--loss-rows", 50, "--save", folder / "out"))
+    four = losses_of(forked(env, *call, "--steps", STEPS, "--loss-rows", 50, "--save", folder / "out"))
     require_alike(alone, four, "losses on one rank and on four")
     command = [sys.executable, "-c", EAGER, folder / "model", folder / "data.tok", examples]
     eager = float(runner.run(command, 200, env=env).stdout)
@@ -111,8 +116,7 @@ def main():
         parts = [word for part in o.part or [] if part != "example" for word in ("--part", part)]
         models = [word for model in o.model or ([] if o.all else [MODELS[datetime.date.today().toordinal() % len(MODELS)]]) for word in ("--model", model)]
         if parts or not o.part:
-            command = [sys.executable, HERE / "fork_ranks.py", 4, MODULES, HERE / "adapter_worker.py", "--steps", o.steps, *parts, *models]
-            print(runner.run(command, 900, env=env).stdout, end="")
+            print(forked(env, HERE / "adapter_worker.py", "--steps", o.steps, *parts, *models), end="")
         if not o.part or "example" in o.part:
             check_example(folder, env, o.all)
     return 0

@@ -25,6 +25,9 @@ import runner  # noqa: E402
 from runner import require, run  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Nothing else of the user's, but where compiled Python is kept: not in the source tree, and not compiled by each process.
+ENVIRONMENT = {"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin",
+               **{name: os.environ[name] for name in ("PYTHONPYCACHEPREFIX",) if name in os.environ}}
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}{{ '<|' + m['role'] + '|>' }}\n{{ m['content'] }}<|end|>{% endfor %}"
             "{% if add_generation_prompt %}{{ '<|assistant|>' }}\n{% endif %}")
 WORDS = "an old house by the sea where nobody had lived for ür 日本 years {} \\n \"quoted\" 17 3.5".split()
@@ -123,7 +126,7 @@ class Tokens:
         return " ".join(self.random.choices(WORDS, k=self.random.randrange(1, 60)))
 
     def burst(self, *words, status=0):
-        return run([sys.executable, "-m", "burst", *words], 120, env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"},
+        return run([sys.executable, "-m", "burst", *words], 120, env=ENVIRONMENT,
                    status=status)
 
     def tokens(self, name, records, *words):
@@ -566,7 +569,7 @@ class Tokens:
         for processes, number in ((1, signal.SIGINT), (2, signal.SIGINT), (2, signal.SIGTERM), (2, signal.SIGKILL)):
             command = [sys.executable, "-m", "burst", "tokens", str(text), "--tokenizer", str(self.home), "-o", str(out), "--processes", str(processes)]
             with open(self.folder / "said", "w+") as said:
-                job = subprocess.Popen(command, env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"}, stderr=said, start_new_session=True)
+                job = subprocess.Popen(command, env=ENVIRONMENT, stderr=said, start_new_session=True)
                 wait_for("some tokens are written", lambda: any(part.stat().st_size > 1 << 16 for part in self.folder.glob("long.tok.part-*")))
                 require(job.poll() is None, "it ended before it was stopped")
                 if number == signal.SIGINT:
@@ -589,7 +592,7 @@ class Tokens:
                 part.unlink()
         self.stops_at_once(command)
         command[-1] = "2"
-        job = subprocess.Popen(command, env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"}, stderr=subprocess.PIPE, text=True,
+        job = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
         wait_for("some tokens are written", lambda: any(part.stat().st_size > 1 << 16 for part in self.folder.glob("long.tok.part-*")))
         os.kill(next(pid for pid in alive(job.pid) if "spawn_main" in command_of(pid)), signal.SIGKILL)
@@ -602,7 +605,7 @@ class Tokens:
     def stops_at_once(self, command):
         """Also where a process that tokenizes will never answer."""
         for processes in ("1", "2"):
-            job = subprocess.Popen([*command[:-1], processes], env={"PYTHONPATH": str(ROOT / "python"), "PATH": "/usr/bin:/bin"},
+            job = subprocess.Popen([*command[:-1], processes], env=ENVIRONMENT,
                                    stderr=subprocess.PIPE, text=True, start_new_session=True)
             wait_for("some tokens are written", lambda: any(part.stat().st_size > 1 << 16 for part in self.folder.glob("long.tok.part-*")))
             for pid in alive(job.pid):
