@@ -5,11 +5,12 @@
  * It has a row for each combination of values of the settings (layout/) that save memory. Memory grows
  * almost linearly with the tokens: the next length is where the line between one that fits and one that does
  * not meets the devices' memory, until they are one step apart. Every length goes through the front end and
- * all passes up to the packing. */
+ * all passes up to the packing. A line below the rows has the longest sequence of the text as written, whose
+ * open settings are searched for each length. */
 #include "tools/output.h"
 
 #include "base/progress.h"
-
+#include "burst_int.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,21 +28,24 @@ typedef struct Fit {
     Choice base;
     int64_t step;
     Vec(Row) rows;
+    int64_t longest;    /* tokens of the text as written, with `chosen`; 0: none fits */
+    const char *chosen; /* the layout */
 } Fit;
 
-static const Program *program_of(Arena *a, Diags *d, const Fit *f, int64_t tokens)
+/* With the choice's `tensor` and `ranges`. */
+static const Program *program_of(Arena *a, Diags *d, const Fit *f, const Choice *c, int64_t tokens)
 {
     FrontEnd at = f->in;
     at.sequence = tokens;
     const Program *p = front_end(a, d, &at);
     if (p && p->layout.tensor.is_auto)
-        p = program_with_tensor(a, d, p, choice_tensor(&f->base));
+        p = program_with_tensor(a, d, p, choice_tensor(c));
     if (!p || !p->layout.ranges.is_auto)
         return p;
     Program *with = NEW(a,
                         Program); /* deciding ranges anew for each length would take longer than all else */
     *with = *p;
-    with->layout.ranges = (Setting){.value = f->base.ranges};
+    with->layout.ranges = (Setting){.value = c->ranges};
     return with;
 }
 
@@ -117,7 +121,7 @@ static double spare(const Fit *f, const Program *p, Choice *c)
 static double needs(const Fit *f, const Choice *c, int64_t tokens)
 {
     Arena *a = arena_new();
-    const Program *p = program_of(a, diags_new(a), f, tokens);
+    const Program *p = program_of(a, diags_new(a), f, c, tokens);
     double bytes = INFINITY;
     if (p) {
         const Choice at = choice_on(p, c);
@@ -175,13 +179,14 @@ static int64_t next_guess(const Bracket *b, double memory, int round)
     return guess >= b->fails ? rounded(b->fails - 1) : guess;
 }
 
+enum { DOUBLINGS = 40 }; /* the language allows no longer sequence */
+
 static int64_t longest_of(const Fit *f, const Choice *c, int64_t first)
 {
-    enum { MOST = 40 }; /* doublings: the language allows no longer sequence */
     const double memory = memory_of(f);
     Bracket b = {0};
     bool fits = try_steps(f, c, memory, rounded(first), &b);
-    for (int i = 0; i < MOST && fits; i++)
+    for (int i = 0; i < DOUBLINGS && fits; i++)
         fits = try_steps(f, c, memory, 2 * b.fits, &b);
     while (!fits && !b.fits && b.fails > 1)
         fits = try_steps(f, c, memory, rounded(b.fails / 2), &b);
@@ -200,6 +205,70 @@ static int64_t longest(const Fit *f, const Choice *c, int64_t first)
         any |= is_spared(f->program, i) &&
                settings[i]->take(f->program, &least, settings[i]->count(f->program) - 1);
     return any && needs(f, &least, next * f->step) <= memory_of(f) ? longest_of(f, &least, next) : fits;
+}
+
+/* ---- the text as written ---- */
+
+/* With more ranks each of some ten searches takes seconds, and up to 1 GiB. */
+enum { MOST_SEARCHED = 64 };
+
+/* Searches what the layout leaves open with so many tokens, and takes the choice as far as it fits. */
+static bool try_as_written(Fit *f, int64_t steps, Bracket *b)
+{
+    Arena *a = arena_new();
+    FrontEnd at = f->in;
+    at.sequence = steps * f->step;
+    progress_say("fit: as written, trying %s tokens", length_text(a, at.sequence));
+    const Program *p = front_end(a, diags_new(a), &at);
+    const Plan *plan = p ? search_open(a, diags_new(a), p).plan : NULL;
+    if (plan) {
+        const Choice *c = &plan_draft(plan)->choice;
+        b->fits = burst_max(steps, longest_of(f, c, steps));
+        p = program_of(a, diags_new(a), f, c, b->fits * f->step);
+        const Choice on = choice_on(p, c);
+        Draft t = draft_make(a, diags_new(a), p, &on);
+        t.choice.whole = c->whole; /* ranges are given here, but need not be as written */
+        f->chosen = arena_printf(f->arena, "%s", choice_text(a, &t.choice));
+    } else {
+        b->fails = steps;
+    }
+    arena_free(a);
+    return plan != NULL;
+}
+
+/* The longest row, or more with the last value of each setting that the compiler may take to save memory. */
+static int64_t first_as_written(const Fit *f)
+{
+    Program *open = memcpy(NEW(f->arena, Program), f->program, sizeof *f->program);
+    open->layout.offload.is_auto |= !open->layout.offload.given;
+    Choice least = f->base;
+    int64_t first = 1;
+    for (int i = 0; i < f->rows.n; i++)
+        first = burst_max(first, f->rows.at[i].tokens / f->step);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        for (int n = settings[i]->escalates && settings[i]->count ? settings[i]->count(open) - 1 : 0; n > 0;
+             n--)
+            if (settings[i]->take(open, &least, n))
+                break;
+    const Program *p = program_of(f->arena, diags_new(f->arena), f, &least, f->step);
+    return p && !choice_why_not(f->arena, p, &least) ? burst_max(first, longest_of(f, &least, first)) : first;
+}
+
+/* Few lengths are tried, since each takes a search. */
+static int64_t longest_as_written(Fit *f)
+{
+    Bracket b = {0};
+    int64_t further = 0;
+    bool fits = try_as_written(f, rounded(first_as_written(f)), &b);
+    for (int i = 0; i < DOUBLINGS && fits; i++) {
+        further = further ? 4 * further : apart(b.fits);
+        fits = try_as_written(f, rounded(b.fits + further), &b);
+    }
+    while (!b.fits && b.fails > 1)
+        try_as_written(f, rounded(b.fails / 2), &b);
+    while (b.fits && b.fails > b.fits + apart(b.fits))
+        try_as_written(f, burst_max(rounded((b.fits + b.fails) / 2), b.fits + apart(b.fits)), &b);
+    return b.fits * f->step;
 }
 
 /* ---- rows ---- */
@@ -251,7 +320,8 @@ static bool gains_nothing(const Fit *f, int row)
 /* Simulates the longest sequence; if none fits, finds what the shortest needs. */
 static void judge_row(Fit *f, Row *r)
 {
-    const Program *p = program_of(f->arena, diags_new(f->arena), f, r->tokens ? r->tokens : f->step);
+    const Program *p = program_of(f->arena, diags_new(f->arena), f, &r->choice,
+                                  r->tokens ? r->tokens : f->step);
     if (p) {
         r->choice = choice_on(p, &r->choice);
         spare(f, p, &r->choice);
@@ -329,7 +399,7 @@ static void print_heading(const Fit *f, Text *out)
     const Program *p = f->program;
     const Device *least = cluster_least_memory(&p->cluster);
     text_printf(
-        out, "burst-fit 3\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
+        out, "burst-fit 4\n%s on %s: %d rank%s, %s each; sequences of multiples of %s tokens, within 1 %%\n",
         p->model.name, p->cluster.name, p->cluster.world, plural(p->cluster.world),
         bytes_text(f->arena, least->memory, 2), length_text(f->arena, f->step));
     if (memory_uncounted(p))
@@ -370,6 +440,8 @@ static void print_table(const Fit *f, Text *out)
         }
         print_figures(f, &f->rows.at[r], out);
     }
+    if (f->longest)
+        text_printf(out, "as written: %s, %s\n", length_text(f->arena, f->longest), f->chosen);
     const char *too_fast = cost_mfu_text(f->arena, highest_mfu(f));
     if (too_fast)
         text_printf(out, "%s\n", too_fast);
@@ -399,6 +471,8 @@ int fit(Arena *a, Diags *d, const FrontEnd *in, const Program *p, Text *out)
     f.step = step_of(&f.base);
     add_rows(&f, f.base, 0);
     keep_rows(&f);
+    if (p->cluster.world <= MOST_SEARCHED)
+        f.longest = longest_as_written(&f);
     if (!rows_proved(&f, d))
         return EXIT_INTERNAL;
     print_table(&f, out);
