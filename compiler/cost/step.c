@@ -155,12 +155,16 @@ static int counted_ranks(const StepModel *m, const Op *o, int block)
     return t && t->split != SPLIT_NONE ? t->parts : m->step->shape.tensor;
 }
 
+/* Of a token, experts' without rows that only fill tiles. */
+static double work_flops(Work w) { return w.flops + w.experts; }
+
 /* Over all chunks of heads. */
 static double op_flops(const Step *s, const Op *o, int block)
 {
     const int chunks = op_in_loop(s, o, LOOP_HEADS) ? s->shape.head_chunks : 1,
               few = op_in_loop(s, o, LOOP_HEADS) ? s->shape.short_chunks : 0;
-    return (chunks - few) * op_work(s, o, block, 1, false).flops + few * op_work(s, o, block, 1, true).flops;
+    return (chunks - few) * work_flops(op_work(s, o, block, 1, false)) +
+           few * work_flops(op_work(s, o, block, 1, true));
 }
 
 /* FLOPs of one sequence on all ranks, without recomputation. */
