@@ -523,6 +523,14 @@ static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
     s->parts->step += s->times * s->now;
 }
 
+/* How many times as long copies take while others run in the opposite direction: on a device's bus (measured
+ * on one H200: benchmarks/log/2026-11-29-rates-that-last.md), or as the host's memory has them. */
+static double both_ways(const Cluster *c)
+{
+    static const double on_bus = 1.09;
+    return fmax(c->target->device_memory ? on_bus : 1, 2 * cluster_pcie(c) / cluster_host_rate(c));
+}
+
 /* Simulates the first sequence, the equal ones between, and the last. */
 void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorder *record)
 {
@@ -534,7 +542,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
                  .pending = arena_alloc(a, sizeof *s.pending * (size_t)m->rank_kinds),
                  .shared = shared,
                  .record = record,
-                 .both = fmax(1, 2 * cluster_pcie(m->cluster) / cluster_host_rate(m->cluster))};
+                 .both = both_ways(m->cluster)};
     for (int i = 0; i < 3; i++) {
         if (times[i] <= 0 || (i == 2 && sequences == 1))
             continue;
