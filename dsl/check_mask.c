@@ -707,8 +707,14 @@ int use_mask(Checker *c, const Ast *call)
     int *keys = NEW_ARRAY(c->arena, int, 2);
     int64_t *reach = NEW(c->arena, int64_t);
     keys[0] = keys[1] = -1;
+    double *slowdown = NEW_ARRAY(c->arena, double, 2);
     *reach = -1;
-    *vec_push(c->arena, &c->used_masks) = (Mask){
-        .text = text, .expr = t.e, .span = call->span, .selection = selection, .keys = keys, .reach = reach};
+    *vec_push(c->arena, &c->used_masks) = (Mask){.text = text,
+                                                 .expr = t.e,
+                                                 .span = call->span,
+                                                 .selection = selection,
+                                                 .keys = keys,
+                                                 .slowdown = slowdown,
+                                                 .reach = reach};
     return *index;
 }

@@ -345,4 +345,31 @@ infer { lengths TOKENS; tokens 256; }
     furthest=1.11,
     regret=1.000)
 
-TABLES = [burst_first_token, llama_405b, ring_flash_h800, ring_flash_a100, easycontext, trl, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
+# Measured by `burst bench` (benchmarks/log/2026-11-29-rates-that-last.md). A pair's predicate that is not of an edge is counted as if its
+# masked pairs lay along one.
+BLOCKS = {"causal": ("32Ki", 13.548 + 40.708), "bigbird(64, 2, 8, 16)": ("32Ki", 2.281 + 6.560), "bigbird(64, 1, 3, 5)": ("32Ki", 4.347 + 12.065),
+          "bigbird(128, 2, 8, 16)": ("32Ki", 2.185 + 6.826), "bigbird(64, 2, 8, 128)": ("32Ki", 1.153 + 4.166),
+          "bigbird(64, 2, 8, 16) ": ("64Ki", 7.405 + 20.271), "bigbird(64, 2, 8, 16)  ": ("8Ki", 0.348 + 1.042),
+          "causal and hash(q / 64, k / 64) mod 2 == 0": ("32Ki", 9.221 + 24.480),
+          "causal and hash(q, k) mod 16 == 0": ("32Ki", 29.380 + 54.223), "causal and (q - k) mod 16 == 0": ("32Ki", 24.896 + 48.036)}
+h200_blocks = Table(
+    name="h200-blocks",
+    source="one attention, forward and backward, by `burst bench` on one H200: random blocks, 32:8 heads of 128",
+    unit="ms",
+    better=LOWER,
+    figure=lambda p: p.attention * 1e3,
+    topo="cluster c { nodes 1 { gpus 1 of h200; } }",
+    model="""import "masks";
+mask measured = MASK;
+model m { layers 1; hidden 4096; heads 32; kv_heads 8; head_dim 128; ffn swiglu 64; vocab 64; }
+attention { default measured; }
+sequence TOKENS;
+""",
+    columns={f"{mask.strip()} {tokens}": {"MASK": mask.strip(), "TOKENS": tokens} for mask, (tokens, _) in BLOCKS.items()},
+    rows={"one GPU": "schedule ring; recompute none; offload none;"},
+    cells={"one GPU": [ms for _, ms in BLOCKS.values()]},
+    within=9,
+    furthest=1.26,
+    regret=1.000)
+
+TABLES = [h200_blocks, burst_first_token, llama_405b, ring_flash_h800, ring_flash_a100, easycontext, trl, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]

@@ -175,6 +175,7 @@ typedef struct Loader {
     int sides;    /* sides whose chunks travel */
     double *pairs;
     double tile_sides;        /* as for attention_work_of */
+    double slowdown; /* mask_slowdown */
     AtOnce *at_once; /* [ranks] forward in two launches; NULL: pair by pair */
     int *launches; /* [ranks][chunks] that had the chunk's queries; NULL: not counted */
     RankLaunch *launch; /* [ranks] with launches: where forward has some for several chunks */
@@ -187,7 +188,7 @@ static double joined_seconds(const Loader *l, int rank, AttentionWork w)
     const Computer *with = &l->computer[rank];
     const double heads = with->share.heads,
                  rate = attention_rate(with->device, l->backward, l->draft->program->model.head_dim, w) *
-                        with->rate_share,
+                        with->rate_share / l->slowdown,
                  flops = (l->backward ? 10 : 4) * w.pairs * with->columns * heads;
     l->in->tile_flops[rank] += flops;
     return w.pairs > 0 && heads > 0 ? flops / rate : 0;
@@ -529,7 +530,8 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .shares = choice_shares(s->choice, s->backward),
                 .sides = schedule_sides(s),
                 .pairs = pairs,
-                .tile_sides = attention_tile_sides(d->program, s->backward)};
+                .tile_sides = attention_tile_sides(d->program, s->backward),
+                .slowdown = mask_slowdown(d->program, mask, s->backward)};
     l.computer = computers(&l);
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);

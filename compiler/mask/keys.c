@@ -123,6 +123,38 @@ int mask_keys(const Program *p, int mask, bool backward)
     return known[backward];
 }
 
+/* ---- the time of tiles of blocks ---- */
+
+/* As tile_times, where either warpgroup may be the one that computes. Fitted on one H200 to masks of random
+ * blocks: benchmarks/log/2026-11-29-rates-that-last.md. */
+static const struct {
+    double both, one;
+} block_times[2] = {{0.62, 0.4}, {1.04, 0.7}};
+
+static double find_slowdown(const Program *p, int mask, bool backward)
+{
+    if (p->masks[mask].selection || kernels_of(p).form != 90 ||
+        mask_keys(p, mask, backward) != BURST_KEYS_BLOCKS)
+        return 1;
+    const TileCounts n = count_tiles(p, mask);
+    /* a tile has one part or two; samples of both may disagree */
+    const double tiles = (backward ? n.of[0][1] : n.of[1][0]).live,
+                 parts = fmin(fmax(n.of[0][0].live, tiles), 2 * tiles), one = 2 * tiles - parts,
+                 usual = parts / (backward ? 2 : 4); /* parts of a usual tile */
+    return parts > 0 ? ((tiles - one) * block_times[backward].both + one * block_times[backward].one) / usual
+                     : 1;
+}
+
+double mask_slowdown(const Program *p, int mask, bool backward)
+{
+    double *const known = p->masks[mask].slowdown;
+    if (!known)
+        return find_slowdown(p, mask, backward);
+    if (known[backward] == 0)
+        known[backward] = find_slowdown(p, mask, backward);
+    return known[backward];
+}
+
 /* ---- lists of live tiles of one launch ---- */
 
 static int64_t tiles(int64_t tokens, int tile)

@@ -34,12 +34,12 @@ static void print_forms(const Program *p, Text *out)
 
 /* TFLOP/s over unmasked pairs: lower than over computed pairs, since masked pairs of a tile are computed
  * too, and head_dim is padded. */
-static double unmasked_rate(const Program *p, const Device *d, bool backward, PairWork w)
+static double unmasked_rate(const Program *p, const Device *d, bool backward, int mask, PairWork w)
 {
     const AttentionWork x = attention_work(p, backward, w, p->sequence, p->sequence);
     const double share = x.pairs > 0 ? (double)w.pairs / x.pairs : 0;
     return attention_rate(d, backward, p->model.head_dim, x) * share * model_columns(&p->model, backward) /
-           attention_columns(p, d, backward) / 1e12;
+           attention_columns(p, d, backward) / mask_slowdown(p, mask, backward) / 1e12;
 }
 
 static void print_rates(const Draft *t, const Device *d, Text *out)
@@ -51,8 +51,8 @@ static void print_rates(const Draft *t, const Device *d, Text *out)
     for (int m = 0; m < p->mask_count; m++) {
         const PairWork w = pair_whole(t->counts[m]);
         text_printf(out, "  %-34.34s %14.0f %10.4g %10.4g\n", p->masks[m].text,
-                    (double)w.pairs / (double)p->sequence, unmasked_rate(p, d, false, w),
-                    unmasked_rate(p, d, true, w));
+                    (double)w.pairs / (double)p->sequence, unmasked_rate(p, d, false, m, w),
+                    unmasked_rate(p, d, true, m, w));
     }
 }
 
