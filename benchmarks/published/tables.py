@@ -372,4 +372,23 @@ sequence TOKENS;
     furthest=1.26,
     regret=1.000)
 
-TABLES = [h200_blocks, burst_first_token, llama_405b, ring_flash_h800, ring_flash_a100, easycontext, trl, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
+# Measured by `gpu-test 4 scale` (benchmarks/log/2026-11-26-four-gpus.md, "Attention beside PyTorch"): launches of a ring add to an output
+# in fp32.
+four_h200s = Table(
+    name="four-h200s",
+    source="one attention, forward and backward, on four H200s by copy engines, causal, head_dim 128",
+    unit="ms",
+    better=LOWER,
+    figure=lambda p: p.attention * 1e3,
+    topo="cluster c { nodes 1 { gpus 4 of h200; } link nvlink { bandwidth 391 GB/s; latency 5 us; } }",
+    model=LLAMA7B.format(layers=1),
+    columns={f"32:{heads} {tokens}": {"TOKENS": tokens + "i", "KEY_HEADS": heads} for heads in ("8", "32") for tokens in ("32K", "128K")},
+    rows={"ring": "schedule ring; context 4; partition zigzag; travel keys; ranges no;",
+          "ulysses": "schedule ulysses; heads 4; partition contiguous;"},
+    cells={"ring": [3.42 + 10.13, 52.80 + 153.94, 3.50 + 12.01, 52.94 + 161.72],
+           "ulysses": [3.49 + 10.24, 51.69 + 149.86, 3.74 + 10.78, 52.54 + 154.77]},
+    within=8,
+    furthest=1.09,
+    regret=1.014)
+
+TABLES = [four_h200s, h200_blocks, burst_first_token, llama_405b, ring_flash_h800, ring_flash_a100, easycontext, trl, loongtrain_step, loongtrain_rings, loongtrain_heads, burstengine_attention, burstengine_step, burstengine_launched]
