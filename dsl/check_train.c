@@ -418,17 +418,18 @@ static void refuse_in_infer(Checker *c, Span at, const char *name, const char *w
         diag_error(c->diags, at, "`%s` has no meaning in a program that infers: %s; remove it", name, why);
 }
 
-/* Weights are whole, so that they do not travel for each token; a rank's shard of them is what files are read
- * into. With one token after a prompt they may be gathered layer by layer, as in training. Chunks of heads
- * have no whole keys to be kept. */
+/* Weights are whole, and a rank's shard of them is what files are read into (zero1); or sharded, and gathered
+ * layer by layer for a prompt, as in training (zero3). They do not travel for later tokens: a rank's shard
+ * is then its slices of matrices (choice_slices). If left open, the faster one that fits is searched. Chunks
+ * of heads have no whole keys to be kept. */
 void settle_infer_layout(Checker *c, Layout *l)
 {
     static const char backward[] = "it has no backward";
     const bool saves_least = l->saving.upper && !l->saving.group && saving_rule(l->saving) == RECOMPUTE_FULL;
-    const bool sharded = l->weights.given && !l->weights.is_auto && l->weights.value == SHARDING_ZERO3 &&
-                         !l->within.given,
-               several = c->program->cluster.world > 1;
-    const Sharding whole = several && !sharded ? SHARDING_ZERO1 : SHARDING_ZERO3;
+    const bool several = c->program->cluster.world > 1, open = !l->weights.given || l->weights.is_auto,
+               other = !open && l->weights.value != SHARDING_ZERO1 && l->weights.value != SHARDING_ZERO3,
+               slices = several && !open && l->weights.value == SHARDING_ZERO3 &&
+                        c->program->infer.tokens > 1;
     if (!c->infer)
         return;
     const struct {
@@ -441,24 +442,25 @@ void settle_infer_layout(Checker *c, Layout *l)
         {l->gradients.span, "gradients", backward},
         {l->overlap.value || l->overlap.is_auto ? l->overlap.span : (Span){0}, "overlap", backward},
         {l->fetch.span, "fetch", backward},
-        {l->weights.value != whole || l->within.given ? l->weights.span : (Span){0}, "weights",
-         "each rank, or each tensor rank, has them whole"},
+        {l->within.given ? l->weights.span : (Span){0}, "weights within", "all ranks share a prompt"},
+        {other ? l->weights.span : (Span){0}, "weights",
+         "without gradients ranks have all weights, with zero1, or a part of them, with zero3"},
         {l->data.value > 1 ? l->data.span : (Span){0}, "data", "all ranks share a prompt"},
         {l->head_chunks.value > 1 || l->head_chunks.is_auto ? l->head_chunks.span : (Span){0}, "head chunks",
          "the keys of all heads are kept"},
     };
     for (int i = 0; i < countof(none); i++)
         refuse_in_infer(c, none[i].at, none[i].name, none[i].why);
-    if (sharded && several && c->program->infer.tokens > 1)
-        diag_error(
-            c->diags, l->weights.span,
-            "`weights zero3` requires `tokens 1` in a program that infers: each later token would gather "
-            "all weights again; remove it, or split them with `tensor`");
+    if (slices && c->program->infer.products == PRODUCTS_WHOLE)
+        not_yet(c, l->weights.span, "`weights zero3` with `products whole`", "`products split`");
+    if (slices && (l->expert_groups.value > 1 || l->expert_groups.is_auto))
+        not_yet(c, l->expert_groups.span, "`experts in` groups with `weights zero3` and several `tokens`",
+                "`experts in 1 group`");
     l->data = (Setting){.value = 1, .given = l->data.given, .span = l->data.span};
     l->saving = saving_by(RECOMPUTE_FULL, 0);
     l->offload = l->update = l->gradients = l->overlap = l->fetch = (Setting){0};
     l->head_chunks = (Setting){.value = 1};
-    l->weights = (Setting){.value = whole};
+    l->weights = (Setting){.value = open ? SHARDING_ZERO3 : l->weights.value, .is_auto = several && open};
     if (l->chunk_keys)
         not_yet(c, l->token_chunks.span, "`token chunks` with `keys`", "`attention`");
     if (l->travel.given && l->travel.value == TRAVEL_LATENTS)

@@ -686,7 +686,7 @@ void cost_token(const Program *p, const double *pairs, int rank, double seconds[
     Arena *a = arena_new();
     const Shape shape = program_shape(p);
     const Choice c = {.data = 1, .tensor = shape.tensor, .ranks = p->cluster.world / shape.tensor};
-    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, &shape, 0), NULL, 0);
+    const StepModel m = model_make(a, p, &c, NULL, units_make(a, p, &shape, 0, false), NULL, 0);
     const RankKind k = rank_kind_of(&p->cluster, rank, 1);
     seconds[0] = seconds[1] = 0;
     for (int i = 0; i < m.ops; i++) {
@@ -721,7 +721,8 @@ static double least_weights(Arena *a, const Program *p, const Shape *shape, Step
         StepParts x = parts;
         x.kind = NEW_ARRAY(a, LayerKind, p->mask_count);
         memcpy(x.kind, parts.kind, sizeof *x.kind * (size_t)p->mask_count);
-        const StepModel m = model_make(a, p, &c[n], NULL, units_make(a, p, shape, c[n].within), NULL, 0);
+        const Units units = units_make(a, p, shape, c[n].within, choice_slices(p, &c[n]));
+        const StepModel m = model_make(a, p, &c[n], NULL, units, NULL, 0);
         stream_run(a, &x, &m, false, NULL);
         least = fmin(least, x.step);
     }

@@ -1,22 +1,69 @@
 /* cost/token.c: the time of a token that continues a prompt: each rank reads its weights and what it keeps of
  * the prompt once, by kernels one after the other, and the ranks merge each layer's attention. A recurrent
  * layer's state is written too.
- * Ranks that share the prompt may each compute a part of the rows of a product, where that is faster. On
- * a device all heads attend the same latents, which may take longer than reading them. */
+ * Ranks that share the prompt may each compute a part of the rows of a product, where that is faster. If
+ * each has slices of the weights, it reads these and the ranks gather all results; of experts in slices the
+ * rank with most of the token's is waited for. On a device all heads attend the same latents, which may take
+ * longer than reading them. */
 #include "cost/cost.h"
 #include "burst_sizes.h"
 
 #include <math.h>
+#include <string.h>
+
+enum { MOST_TOP = 64 }; /* experts of a token; of more all are counted */
+
+/* (1 + C(each, 1) z + ... up to z^most)^ranks: the coefficient of z^top, ways to choose so many experts with
+ * at most `most` of a rank. */
+static double ways(int each, int ranks, int top, int most)
+{
+    double all[MOST_TOP + 1] = {1};
+    for (int r = 0; r < ranks; r++) {
+        double next[MOST_TOP + 1] = {0};
+        for (int n = 0; n <= top; n++) {
+            double of_rank = 1; /* C(each, j) */
+            for (int j = 0; j <= most && j <= n && j <= each; j++) {
+                next[n] += of_rank * all[n - j];
+                of_rank *= (double)(each - j) / (j + 1);
+            }
+        }
+        memcpy(all, next, sizeof all);
+    }
+    return all[top];
+}
+
+/* The mean number of a token's experts on the rank that has most of them, if all are as likely. */
+static double most_experts(int each, int ranks, int top)
+{
+    double mean = 0;
+    if (top > MOST_TOP)
+        return each < top ? each : top;
+    const double all = ways(each, ranks, top, top);
+    for (int most = 0; most < top; most++)
+        mean += 1 - ways(each, ranks, top, most) / all;
+    return mean;
+}
+
+/* Experts of a layer that a rank has, and does not read for a token. */
+static double unread_experts(const Draft *d, const BurstExperts *m)
+{
+    const int ranks = d->units.at[units_layer(0)].ranks, each = (m->experts + ranks - 1) / ranks;
+    return units_slice_experts(&d->units) ? each - most_experts(each, ranks, m->top) : m->experts - m->top;
+}
+
+static double read_elements(const Draft *d, const Unit *u)
+{
+    return (double)(d->units.slices ? u->shard : unit_gathered(u));
+}
 
 /* Elements that a token's products read of a layer: of experts the chosen ones. */
 static double layer_elements(const Draft *d, int layer)
 {
     const Model *all = &d->program->model;
     const Model m = model_with_kind(all, model_kind(all, layer));
-    const Unit *u = units_of(&d->units, all, 1 + layer);
-    double elements = (double)(u->shard * u->ranks);
+    double elements = read_elements(d, units_of(&d->units, all, 1 + layer));
     if (m.experts.experts > 0)
-        elements -= 3.0 * (m.experts.experts - m.experts.top) * m.experts.width * m.hidden / d->shape.tensor;
+        elements -= 3.0 * unread_experts(d, &m.experts) * m.experts.width * m.hidden / d->shape.tensor;
     return elements;
 }
 
@@ -44,7 +91,7 @@ static double weight_bytes(const Draft *d)
 {
     const Model *m = &d->program->model;
     const Unit *head = &d->units.at[m->tied ? 0 : d->units.head];
-    double elements = (double)(head->shard * head->ranks);
+    double elements = read_elements(d, head);
     for (int l = 0; l < m->layers; l++)
         elements += layer_elements(d, l);
     return d->program->target->activation_bytes * elements;
@@ -144,7 +191,8 @@ bool cost_splits_product(const Draft *d, const Block *b, const Op *o)
 {
     const TokenProduct x = product_of(d, b, o);
     const int products = d->program->infer.products;
-    if (d->choice.ranks < 2 || products == PRODUCTS_WHOLE || x.rows == 0 || x.rows % cost_split_rows(d) != 0)
+    if (d->choice.ranks < 2 || d->units.slices || products == PRODUCTS_WHOLE || x.rows == 0 ||
+        x.rows % cost_split_rows(d) != 0)
         return false;
     return products == PRODUCTS_SPLIT || split_seconds(d, x, slowest_memory(&d->program->cluster)) < 0;
 }
@@ -177,6 +225,48 @@ bool cost_token_splits(const Draft *d)
     return splits > 0;
 }
 
+/* ---- weights in slices ---- */
+
+/* Bytes that ranks gather, or add up, of the operation's result. */
+static double sliced_bytes(const Draft *d, const Block *b, const Op *o)
+{
+    const Step *s = d->memory.flow->step;
+    const Model *m = &d->program->model;
+    const bool device = d->program->target->device_memory;
+    const double row = (double)m->hidden * d->program->target->activation_bytes;
+    switch (o->kind) {
+    case OP_EMBED: return device ? row * s->units.ranks : row;
+    case OP_COMBINE: return device ? row * d->choice.ranks : row;
+    case OP_NEXT: return (double)m->vocab * (double)sizeof(float);
+    default: return (double)op_tensor(s, o, b)->rows * o->tensors * d->program->target->activation_bytes;
+    }
+}
+
+static double slices_of_block(const Draft *d, const Block *b)
+{
+    const Step *s = d->memory.flow->step;
+    const int rounds = d->program->target->device_memory ? 1 : 2; /* the host adds what is 0 elsewhere */
+    double seconds = 0;
+    for (int i = 0; i < b->ops.n; i++) {
+        const Op *o = &b->ops.at[i];
+        const bool all = o->kind == OP_EMBED || o->kind == OP_NEXT;
+        const Ring ring = {all ? s->units.ranks : d->choice.ranks, all ? 1 : d->shape.tensor, rounds, true};
+        if (step_has_slices(s, b, o) && ring.ranks > 1)
+            seconds += collective_of(&d->program->cluster, ring, sliced_bytes(d, b, o)).seconds;
+    }
+    return seconds;
+}
+
+/* Seconds in which ranks gather and add up what they computed by their slices. */
+static double all_slices(const Draft *d)
+{
+    const Step *s = d->memory.flow->step;
+    double seconds = slices_of_block(d, &s->block[BLOCK_EMBED]) + slices_of_block(d, &s->block[BLOCK_HEAD]);
+    for (int l = 0; l < d->program->model.layers; l++)
+        seconds += slices_of_block(d, &s->block[BLOCK_FORWARD + model_kind(&d->program->model, l)]);
+    return seconds;
+}
+
 static int block_launches(const Step *s, const Block *b)
 {
     int launches = 0;
@@ -200,5 +290,5 @@ double cost_continued(const Draft *d)
     const double rate = slowest_memory(&d->program->cluster);
     int splits = 0;
     return weight_bytes(d) / rate + kept_seconds(d, rate) + launches_seconds(d) + token_transfers(d) +
-           all_splits(d, rate, &splits);
+           all_slices(d) + all_splits(d, rate, &splits);
 }

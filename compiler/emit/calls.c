@@ -223,10 +223,36 @@ static const char *norm_eps_text(const Printer *p, const Op *o, int none)
     return is_norm_of_latent(p, o) ? "BURST_LATENT_EPS" : "PLAN_NORM_EPS";
 }
 
+/* Where a rank's shard has its slice of the matrix: the weights of a later token are the shard. */
+static const char *slice_text(const Printer *p, const Op *o, int none)
+{
+    const UnitTensor *t = op_tensor(p->step, o, p->block);
+    (void)none;
+    return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *find_weight(p, o)),
+                        slice_at_constant(p->emit, step_unit_row(p->step, o, p->block), t));
+}
+
+/* Of experts in slices: a later token is multiplied by this rank's, whose biases are among all experts'. */
 static const char *weight_text(const Printer *p, const Op *o, int none)
 {
+    const char *all = tensor_at(p, o, find_weight(p, o), 0);
+    if (units_slice_experts(&p->step->units) && op_work_kind(o->kind) == WORK_EXPERTS)
+        return arena_printf(p->emit->arena, "plan_slice(s, %s, %s)", all, slice_text(p, o, none));
+    if (units_slice_experts(&p->step->units) && o->kind == OP_EXPERTS_BIAS)
+        return arena_printf(p->emit->arena, "plan_expert_biases(s, %s)", all);
+    return all;
+}
+
+/* The head's. */
+static const char *bias_text(const Printer *p, const Op *o, int none)
+{
+    const Unit *u = &p->step->units.at[p->step->units.head];
+    const UnitTensor *bias = o->tensors > 1 ? unit_tensor(u, "lm_head.bias") : NULL;
     (void)none;
-    return tensor_at(p, o, find_weight(p, o), 0);
+    if (!bias)
+        return "NULL";
+    return arena_printf(p->emit->arena, "%s + %s", variable(p, o, *find_weight(p, o)),
+                        tensor_at_constant(p->emit, p->step->units.head, bias));
 }
 
 static const char *gradient_text(const Printer *p, const Op *o, int none)
@@ -246,6 +272,8 @@ static const char *correction_text(const Printer *p, const Op *o, int none)
 static const char *experts_text(const Printer *p, const Op *o, int none)
 {
     (void)none;
+    if (units_slice_experts(&p->step->units) && o->kind != OP_EXPERTS_OUT_BIAS) /* biases are whole */
+        return "plan_running_experts(s)";
     return o->group ? arena_printf(p->emit->arena, "&plan_experts_of[%d]", o->group - 1) : "&plan_experts";
 }
 
@@ -410,6 +438,8 @@ static const struct {
     {"turned", turned_text},
     {"eps", norm_eps_text},
     {"w", weight_text},
+    {"slice", slice_text},
+    {"bias", bias_text},
     {"dw", gradient_text},
     {"w1", second_weight_text},
     {"correction", correction_text},
@@ -536,6 +566,8 @@ static int form_of(const Printer *p, const Op *o)
         form |= FORM_LATENTS;
     if (p->emit->splits && cost_splits_product(p->emit->draft, p->block, o))
         form |= FORM_SPLIT;
+    if (step_has_slices(p->step, p->block, o))
+        form |= FORM_SLICE;
     if (op_work_kind(o->kind) == WORK_ATTENTION && op_touches(p->step, o, is_selected))
         form |= FORM_SELECTED;
     if (op_dim(p->step, o) == LOOP_TOKENS &&

@@ -39,6 +39,7 @@ const char *constant_name(Arena *a, const char *text);
 const char *weight_constant(Arena *a, const char *tensor);
 /* the same of a tensor of a row of Units; layers of several kinds may have it in different places */
 const char *tensor_at_constant(const Emit *e, int unit, const UnitTensor *t);
+const char *slice_at_constant(const Emit *e, int unit, const UnitTensor *t); /* in a shard */
 void emit_layer_kinds(Emit *e); /* the kind of each layer; nothing if there is one */
 void emit_step_blocks(Emit *e);                 /* one function per block */
 void emit_step_sequence(Emit *e);               /* plan_sequence, which calls them */

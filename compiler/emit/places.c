@@ -220,20 +220,12 @@ static bool is_named(const Unit *u, const UnitTensor *t)
     return strncmp(t->name, experts, n) != 0 || atoi(t->name + n) == atoi(first->name + n);
 }
 
-static const UnitTensor *tensor_named(const Unit *u, const char *name)
-{
-    for (int t = 0; t < u->tensors; t++)
-        if (strcmp(u->tensor[t].name, name) == 0)
-            return &u->tensor[t];
-    return NULL;
-}
-
 /* Whether a unit before this one, of another kind of layers, has the tensor at the same place. */
 static bool placed_before(const Units *u, int unit, const UnitTensor *t, bool elsewhere)
 {
     bool found = false;
     for (int i = 0; i < (elsewhere ? u->n : unit) && t; i++) {
-        const UnitTensor *same = tensor_named(&u->at[i], t->name);
+        const UnitTensor *same = unit_tensor(&u->at[i], t->name);
         found |= same && (same->offset != t->offset) == elsewhere;
     }
     return found;
@@ -248,6 +240,27 @@ const char *tensor_at_constant(const Emit *e, int unit, const UnitTensor *t)
                : name;
 }
 
+const char *slice_at_constant(const Emit *e, int unit, const UnitTensor *t)
+{
+    const char *at = tensor_at_constant(e, unit, t); /* "PLAN_W_..." */
+    return arena_printf(e->arena, "PLAN_SLICE_%s", at + strlen("PLAN_W_"));
+}
+
+static void emit_slices(Emit *e)
+{
+    const Units *all = &e->draft->units;
+    if (!all->slices)
+        return;
+    text_add(e->out, "\n/* Offsets of a rank's slices in its shard of a unit. */\n");
+    for (int u = 0; u < all->n; u++)
+        for (int t = 0; t < all->at[u].tensors; t++) {
+            const UnitTensor *x = &all->at[u].tensor[t];
+            if (x->slice > 0 && (!placed_before(all, u, x, false) || placed_before(all, u, x, true)))
+                text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", slice_at_constant(e, u, x),
+                            x->slice_at);
+        }
+}
+
 void emit_tensors(Emit *e)
 {
     const Units *all = &e->draft->units;
@@ -260,6 +273,7 @@ void emit_tensors(Emit *e)
                 text_printf(e->out, "#define %s INT64_C(%" PRId64 ")\n", tensor_at_constant(e, u, x),
                             x->offset);
         }
+    emit_slices(e);
 }
 
 /* Whether attention's output and statistics have all rows, or those of one chunk of queries. */

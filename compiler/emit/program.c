@@ -473,12 +473,26 @@ static void emit_cache_rows(Emit *e, const Step *step)
     text_add(e->out, "}; /* by mask: tokens of a rank whose keys and values are kept */\n");
 }
 
+/* Experts of each rank. */
+static int64_t slice_experts(const Units *u, int experts)
+{
+    const int ranks = u->at[units_layer(0)].ranks;
+    return (experts + ranks - 1) / ranks;
+}
+
 /* Of prompts. */
 static void emit_lengths(Emit *e)
 {
     const Infer *n = &e->draft->program->infer;
+    const int experts = e->draft->program->model.experts.experts;
     if (!n->lengths)
         return;
+    if (e->draft->units.slices)
+        add_constant(e, "PLAN_SLICES", units_token_rows(&e->draft->units),
+                     "a rank's rows of the vocabulary; later tokens are multiplied by slices of weights");
+    if (experts && units_slice_experts(&e->draft->units))
+        add_constant(e, "PLAN_SLICE_EXPERTS", slice_experts(&e->draft->units, experts),
+                     "a rank's experts of a layer");
     const Step *step = e->draft->memory.flow->step;
     add_constant(e, "PLAN_INFER", 1, "prompts are continued");
     if (e->splits)
@@ -819,13 +833,32 @@ static void emit_groups(Emit *e, const Units *whole)
                 emit_unit(e, &all->at[row], &whole->at[units_layer(k)], tensors_text(e, row, k));
 }
 
+/* Each row of units: elements that all ranks have, and each tensor's slice. */
+static void emit_slices(Emit *e)
+{
+    const Model *m = &e->draft->program->model;
+    Text rows = {0};
+    for (int unit = 0, n = 0; unit < count_units(e); unit = next_row(e, unit), n++) {
+        const Unit *u = units_of(&e->draft->units, m, unit);
+        text_printf(e->out, "static const int64_t plan_slices_%d[] = {", n);
+        for (int i = 0; i < u->tensors; i++)
+            text_printf(e->out, "%s%" PRId64, i ? ", " : "", u->tensor[i].slice);
+        text_add(e->out, "};\n");
+        text_printf(&rows, "    {INT64_C(%" PRId64 "), plan_slices_%d},\n", u->whole, n);
+    }
+    text_add(e->out, "static const BurstSlices plan_slices[] = {\n");
+    text_add_n(e->out, rows.at, rows.n);
+    text_add(e->out, "};\n");
+    text_free(&rows);
+}
+
 static void emit_units(Emit *e)
 {
     const Units *all = &e->draft->units;
     const Model *m = &e->draft->program->model;
     Shape shape = e->draft->shape;
     shape.expert_groups = 0;
-    const Units whole = units_make(e->arena, e->draft->program, &shape, e->draft->choice.within);
+    const Units whole = units_make(e->arena, e->draft->program, &shape, e->draft->choice.within, false);
     for (int i = 0; i <= all->head; i++)
         emit_unit(e, &all->at[i], &whole.at[i], tensors_text(e, i, 0));
     emit_groups(e, &whole);
@@ -839,6 +872,8 @@ static void emit_units(Emit *e)
                     u->tensors ? table : "", next - unit);
     }
     text_add(e->out, "};\n");
+    if (all->slices)
+        emit_slices(e);
     if (!e->draft->program->table_count)
         return;
     text_add(e->out, "static const char *const plan_tables[] = {");
@@ -1074,6 +1109,8 @@ static void add_plan_constants(Emit *e)
         add_field(e, train[i].name, "%s", train[i].value);
     for (int i = 0; i < countof(infer) && infers; i++)
         add_field(e, infer[i].name, "%s", infer[i].value);
+    if (e->draft->units.slices)
+        add_field(e, "slices", "plan_slices");
     if (e->draft->choice.within)
         add_field(e, "shard_ranks", "PLAN_SHARD_RANKS");
     if (e->draft->choice.tensor)

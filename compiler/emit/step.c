@@ -228,6 +228,18 @@ static void emit_op(Printer *p, const Op *o)
 
 /* ---- blocks ---- */
 
+/* Units in slices: a later token is multiplied by the rank's shard. */
+static const char *weights_text(const Printer *p, const Op *o, Operand x)
+{
+    Arena *a = p->emit->arena;
+    const char *unit = o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, 0);
+    const char *shard = step_copies_params(p->step)
+                            ? arena_printf(a, "plan_act(s, PLAN_AT_%s(%s))",
+                                           constant_name(a, step_param(p->step)), unit)
+                            : arena_printf(a, "s->weights.param[%s]", unit);
+    return arena_printf(a, "plan_weights(s, %s, %s)", shard, place_text(p, o, x));
+}
+
 /* Of what is read inline there is no variable: shards, and what gathers write. */
 static void note_variable(Printer *p, const Op *o, Operand x, const char **item, int *n, int type)
 {
@@ -238,7 +250,9 @@ static void note_variable(Printer *p, const Op *o, Operand x, const char **item,
         (v->kind == VALUE_SCRATCH && op_work_kind(o->kind) == WORK_ATTENTION))
         return;
     *known = true;
-    item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x), place_text(p, o, x));
+    item[(*n)++] = arena_printf(p->emit->arena, "*%s = %s", variable(p, o, x),
+                                v->kind == VALUE_WEIGHT && p->step->units.slices ? weights_text(p, o, x)
+                                                                                 : place_text(p, o, x));
 }
 
 static void emit_variables(Printer *p, int type)

@@ -28,7 +28,14 @@ static void emit_gather(Printer *p, const Op *o)
         emit_line(e, "if (%s < PLAN_VISITS)", visit_of(p, o, 1));
         e->indent++;
     }
-    emit_list(e, "BURST_TRY(burst_op_gather(e, ", item, countof(item), "));");
+    if (!p->step->units.slices) {
+        emit_list(e, "BURST_TRY(burst_op_gather(e, ", item, countof(item), "));");
+        return;
+    }
+    const char *sliced[] = {"&burst_plan", item[0], item[1], item[3], item[4]};
+    emit_line(e, "if (!s->infer.sliced)");
+    e->indent++;
+    emit_list(e, "BURST_TRY(burst_op_gather_slices(e, ", sliced, countof(sliced), "));");
 }
 
 static void emit_reduce(Printer *p, const Op *o)
@@ -221,10 +228,12 @@ static void emit_arrival(Printer *p, const Op *o)
     const bool first = o->when == WHEN_FIRST;
     if (first)
         emit_line(p->emit, "if (s->sequence == 0)");
-    p->emit->indent += first;
+    if (p->step->units.slices)
+        emit_line(p->emit, "if (!s->infer.sliced)");
+    p->emit->indent += first || p->step->units.slices;
     emit_line(p->emit, "BURST_TRY(burst_op_arrived(e, %s, %s));",
               o->embedding ? "PLAN_EMBED" : unit_at_text(p, o, 0), arrival_text(p, o, o->read[0]));
-    p->emit->indent -= first;
+    p->emit->indent -= first || p->step->units.slices;
     p->said = false;
 }
 

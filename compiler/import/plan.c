@@ -27,7 +27,7 @@ static const BurstTensor *tensors_of(Arena *a, const Unit *u)
 static void add_units(Arena *a, const Program *p, BurstPlan *plan)
 {
     const Shape whole = shape_of(p, &(Choice){0});
-    const Units units = units_make(a, p, &whole, 1);
+    const Units units = units_make(a, p, &whole, 1, false);
     const Model *m = &p->model;
     BurstUnit *u = NEW_ARRAY(a, BurstUnit, m->layers + 2);
     int n = 0;

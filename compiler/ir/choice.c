@@ -238,6 +238,11 @@ Span stmt_place(const Stmt *s)
     return s->by.src ? s->by : s->span;
 }
 
+bool choice_slices(const Program *p, const Choice *c)
+{
+    return p->infer.tokens > 1 && c->sharding == SHARDING_ZERO3 && p->cluster.world > 1;
+}
+
 bool choice_chunks_queries(const Choice *c) { return c->chunk_queries && c->token_chunks > 1; }
 
 bool choice_chunks_keys(const Choice *c) { return c->chunk_keys && choice_chunks_queries(c); }

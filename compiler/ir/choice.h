@@ -123,6 +123,9 @@ const Phase *phase_of(const Choice *c, bool backward); /* NULL if the schedule h
 /* whether queries, outputs or their gradients travel to another rank */
 bool choice_moves_queries(const Choice *c, bool backward);
 bool choice_chunks_queries(const Choice *c);
+/* Whether a program that continues prompts has each rank's slices of matrices, by which it multiplies later
+ * tokens; prompts gather them. */
+bool choice_slices(const Program *p, const Choice *c);
 bool choice_chunks_keys(const Choice *c);
 int64_t tokens_in_chunk(int64_t tokens, int chunks); /* tokens of every chunk but the last */
 int chunk_count(int64_t tokens, int chunks); /* chunks that result; may be fewer than asked for */

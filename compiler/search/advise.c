@@ -125,15 +125,11 @@ static const char *host_text(Searcher *s, double gib)
                            : text;
 }
 
-/* "`offload auto`": the value of a setting that would fit; NULL: none. A program that infers gathers weights
- * for one token after a prompt alone. */
+/* "`offload auto`": the value of a setting that would fit; NULL: none. */
 static const char *spared_by(Searcher *s, const Candidate *near, int setting)
 {
     const Saving given = s->program->layout.saving;
-    const Infer *infer = &s->program->infer;
-    if (setting == SETTING_WEIGHTS && infer->lengths)
-        return infer->tokens == 1 && would_fit(s, near, setting) ? "`weights zero3`" : NULL;
-    if (infer->lengths && settings[setting]->trains)
+    if (s->program->infer.lengths && settings[setting]->trains)
         return NULL;
     if (would_fit(s, near, setting))
         return arena_printf(s->arena, "`%s auto`", settings[setting]->form->name);

@@ -134,7 +134,8 @@ const struct StepModel *search_model(Searcher *s, const Draft *t)
     arena_free(x->arena);
     *x = (Modelled){.choice = t->choice, .arena = arena_new()};
     Draft of = *t;
-    of.units = units_make(x->arena, t->program, &t->shape, t->choice.within);
+    of.units = units_make(x->arena, t->program, &t->shape, t->choice.within,
+                          choice_slices(t->program, &t->choice));
     x->model = cost_model(x->arena, &of);
     return x->model;
 }

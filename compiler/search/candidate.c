@@ -61,7 +61,7 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice)
                .drawn = s->drawn};
     memset(t.choice.each_chunk, 0, sizeof t.choice.each_chunk); /* until they are found */
     t.choice.head_pieces = 0;
-    t.units = units_make(a, t.program, &t.shape, choice->within);
+    t.units = units_make(a, t.program, &t.shape, choice->within, choice_slices(t.program, choice));
     t.attention = attentions_make(a, d, t.program, &t.choice);
     if (!t.attention.n)
         return t;

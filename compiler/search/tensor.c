@@ -1,5 +1,5 @@
-/* search/tensor.c: chooses `tensor` if the layout leaves it open, and whether to offload if the layout does
- * not say.
+/* search/tensor.c: chooses `tensor` if the layout leaves it open, whether to offload if the layout does not
+ * say, and in a program that infers whether ranks have all weights.
  *
  * The number of ranks that split a layer determines how many share sequences, and so the meaning of the
  * layout's other numbers. So each number is tried as if the layout had it, with a search for the rest.
@@ -266,8 +266,62 @@ static Found search_grouped(Arena *a, Diags *d, const Program *p)
     return grouped;
 }
 
+/* ---- programs that infer ---- */
+
+/* Seconds until a prompt's last token. */
+static double prompt_seconds(const Found *f)
+{
+    const Draft *d = plan_draft(f->plan);
+    const double more = (double)(d->program->infer.tokens - 1);
+    return f->cost.step + (more > 0 ? more * cost_continued(d) : 0);
+}
+
+static Found with_weights(Arena *a, Diags *d, const Program *p, Sharding sharding)
+{
+    Program *with = NEW(a, Program);
+    *with = *p;
+    with->layout.weights = (Setting){.value = sharding, .span = p->layout.weights.span};
+    return search_grouped(a, d, with);
+}
+
+/* Adds the other's row to the table of the chosen one. */
+static Found with_row(Arena *a, Found f, const Found *other)
+{
+    const double more = prompt_seconds(other) / prompt_seconds(&f) - 1;
+    Evaluated *all = NEW_ARRAY(a, Evaluated, f.evaluated_count + 1);
+    memcpy(all, f.evaluated, sizeof *all * (size_t)f.evaluated_count);
+    all[f.evaluated_count] = other->evaluated[0];
+    all[f.evaluated_count].chosen = false;
+    all[f.evaluated_count].verdict = more < SEARCH_TIE
+                                         ? "equally fast"
+                                         : arena_printf(a, "%.1f %% slower until the last token", 100 * more);
+    f.evaluated = all;
+    f.evaluated_count++;
+    for (int i = 0; i < SETTING_COUNT; i++)
+        f.column[i] |= settings[i]->column > 0 && has_several(a, &f, i);
+    return f;
+}
+
+/* Weights on each rank, or a part that prompts gather and by whose slices later tokens are multiplied: what
+ * ends a prompt's tokens first, of what fits. */
+static Found search_weights(Arena *a, Diags *d, const Program *p)
+{
+    Diags *of_whole = diags_like(a, d), *of_parts = diags_like(a, d);
+    const Found whole = with_weights(a, of_whole, p, SHARDING_ZERO1),
+                parts = with_weights(a, of_parts, p, SHARDING_ZERO3);
+    const bool both = whole.plan && parts.plan,
+               first = both ? prompt_seconds(&whole) <= prompt_seconds(&parts) * (1 + SEARCH_TIE)
+                            : whole.plan != NULL;
+    diags_take(d, first ? of_whole : of_parts);
+    if (!both)
+        return first ? whole : parts;
+    return first ? with_row(a, whole, &parts) : with_row(a, parts, &whole);
+}
+
 /* A layout that does not mention `offload` leaves it open. */
 Found search_open(Arena *a, Diags *d, const Program *p)
 {
-    return search_grouped(a, d, p->layout.offload.given ? p : with_open_offload(a, p));
+    const Program *open = p->layout.offload.given ? p : with_open_offload(a, p);
+    return p->infer.lengths && p->layout.weights.is_auto ? search_weights(a, d, open)
+                                                         : search_grouped(a, d, open);
 }

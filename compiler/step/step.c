@@ -505,7 +505,7 @@ int64_t step_bytes(const Step *s, const Value *v, int unit)
         !(v->dim[0] == DIM_CACHE ? step_keeps_keys(s, unit) : step_is_recurrent(s, unit)))
         return 0; /* the layer keeps something else, or nothing */
     if (v->dim[0] == DIM_UNIT || v->dim[0] == DIM_SHARD)
-        return u->shard * size * (v->dim[0] == DIM_UNIT ? u->ranks : 1);
+        return (v->dim[0] == DIM_UNIT ? unit_gathered(u) : u->shard) * size;
     const int64_t rows = v->dim[0] == DIM_CACHE ? step_cache_tokens(s, unit) : dim_size(s, v->dim[0]),
                   bytes = rows * dim_size(s, v->dim[1]) * size;
     return v->all_heads ? bytes / s->shape.chunk.kv_heads * s->shape.rank.kv_heads : bytes;
@@ -516,13 +516,36 @@ int64_t step_row_bytes(const Step *s, const Value *v)
     return dim_size(s, v->dim[1]) * element_bytes(s, v->element);
 }
 
+const UnitTensor *unit_tensor(const Unit *u, const char *name)
+{
+    for (int i = 0; i < u->tensors; i++)
+        if (strcmp(u->tensor[i].name, name) == 0)
+            return &u->tensor[i];
+    return NULL;
+}
+
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b)
 {
-    const Unit *u = &s->units.at[step_unit_row(s, o, b)];
-    for (int i = 0; o->weight && i < u->tensors; i++)
-        if (strcmp(u->tensor[i].name, o->weight) == 0)
-            return &u->tensor[i];
-    return o->weight ? &s->units.at[0].tensor[0] : NULL; /* a head tied to the embedding */
+    const UnitTensor *t = o->weight ? unit_tensor(&s->units.at[step_unit_row(s, o, b)], o->weight) : NULL;
+    return o->weight && !t ? &s->units.at[0].tensor[0] : t; /* a head tied to the embedding */
+}
+
+/* Whether its layer has slices of experts. */
+static bool combines_slices(const Step *s, const Block *b)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        if (b->ops.at[i].kind == OP_EXPERTS_DOWN && op_tensor(s, &b->ops.at[i], b)->slice)
+            return true;
+    return false;
+}
+
+bool step_has_slices(const Step *s, const Block *b, const Op *o)
+{
+    if (!s->units.slices)
+        return false;
+    if (o->kind == OP_COMBINE)
+        return combines_slices(s, b);
+    return (o->kind == OP_LINEAR || o->kind == OP_EMBED || o->kind == OP_NEXT) && op_tensor(s, o, b)->slice;
 }
 
 /* ---- text ---- */

@@ -33,14 +33,22 @@ typedef struct UnitTensor {
     Split split, heads;
     int parts;
     bool sections; /* a rank has some of a scan's queries, keys and values each: BURST_BY_SECTIONS */
+    /* Of units in slices: elements of a rank's slice of the matrix that begins with this tensor, and where
+     * its shard has that slice. 0: each rank has the tensor whole; SLICE_GOES_ON: it is in the matrix of the
+     * tensor before it. */
+    int64_t slice, slice_at;
 } UnitTensor;
+enum { SLICE_GOES_ON = -1 };
 typedef struct Unit {
     const char *name, *full_name; /* full_name: of files, "model.layers.%d" */
     int repeat, ranks;
     int64_t elements, shard;
+    /* that each rank has, at the begin of its shard; the rest of shards is gathered. 0 without slices */
+    int64_t whole;
     int tensors;
     const UnitTensor *tensor;
 } Unit;
+int64_t unit_gathered(const Unit *u); /* elements of a gathered unit, padding included */
 /* embedding, a layer of each kind, head, each group of a layer's experts, and where layers of some kinds have
  * none the empty unit of these; Unit.ranks: over which each is sharded, a layer over those of one tensor
  * rank; ranks: all of them; groups 0: experts are in the layer's. */
@@ -48,8 +56,12 @@ typedef struct Units {
     int n;
     const Unit *at;
     int ranks, head, groups;
+    bool slices;
 } Units;
-Units units_make(Arena *a, const Program *p, const Shape *shape, int within); /* as Choice has it */
+/* within, and whether units are in slices: as Choice has it (choice_slices) */
+Units units_make(Arena *a, const Program *p, const Shape *shape, int within, bool slices);
+bool units_slice_experts(const Units *u); /* whether a rank has some of each layer's experts */
+int64_t units_token_rows(const Units *u); /* of units in slices: a rank's rows of the vocabulary */
 /* Rows of Units: the embedding's is the first, then there is one for each kind of layers, and the head's. */
 int units_layer(int kind);
 const Unit *units_of(const Units *u, const Model *m, int unit); /* unit: as burst_parts.h numbers them */
@@ -202,7 +214,8 @@ enum {
     FORM_SELECTED = 128,
     FORM_CLAMPED = 256,
     FORM_SILU = 512,
-    FORM_SPLIT = 1024
+    FORM_SPLIT = 1024,
+    FORM_SLICE = 2048
 };
 typedef struct OpRule { OpKind kind; const char *read, *write; bool weight; } OpRule;
 typedef struct OpCall { int form; const char *function, *words; } OpCall;
@@ -521,6 +534,10 @@ bool op_copies(OpKind k); /* between the memories */
 WorkKind op_work_kind(OpKind k);
 int op_part(const Op *o); /* BURST_P_* */
 const UnitTensor *op_tensor(const Step *s, const Op *o, const Block *b);
+const UnitTensor *unit_tensor(const Unit *u, const char *name); /* NULL: it has none of the name */
+/* Whether each rank does a part of the operation for a later token, by its slices, and ranks gather or add up
+ * the results at its end; products by experts are added up by OP_COMBINE. */
+bool step_has_slices(const Step *s, const Block *b, const Op *o);
 const char *step_value_text(Arena *a, const Step *s, int value); /* "gate_up [tokens][2 * ffn], saved" */
 void print_step(const Step *s, Text *out); /* --emit=step */
 

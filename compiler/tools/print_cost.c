@@ -151,10 +151,11 @@ static void print_lengths(Arena *a, const Plan *plan, const Cost *c, Text *out)
                     time_text(a, first[i], 6));
     if (n->tokens == 1)
         return; /* there are none */
-    text_printf(out, "each further token: %s%s\n", time_text(a, cost_continued(plan_draft(plan)), 6),
-                cost_token_splits(plan_draft(plan))
-                    ? ", its products split over the ranks that share a prompt"
-                    : "");
+    const Draft *d = plan_draft(plan);
+    const char *how = cost_token_splits(d) ? ", its products split over the ranks that share a prompt" : "";
+    if (d->units.slices)
+        how = ", multiplied by each rank's slices of the weights";
+    text_printf(out, "each further token: %s%s\n", time_text(a, cost_continued(d), 6), how);
 }
 
 static void print_sums(Arena *a, const Program *p, const Cost *c, Text *out)

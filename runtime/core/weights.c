@@ -1,6 +1,7 @@
 /* weights.c: the shards of all weights: first values, learning rate. Rank i of those that share a unit
  * holds elements [i * shard, (i + 1) * shard) of it; what lies beyond the last element is zero and stays
- * so. Where tensor ranks split a unit, it is what a tensor rank has of the tensors, one after the other. */
+ * so. Where tensor ranks split a unit, it is what a tensor rank has of the tensors, one after the other. With
+ * slices rank i holds all tensors without one, and elements [i * slice, (i + 1) * slice) of each matrix. */
 #include "core/weights.h"
 
 #include "base/mix.h"
@@ -94,11 +95,57 @@ static int64_t tensor_at(const BurstPlan *p, const BurstUnit *u, const BurstTens
     return at;
 }
 
+/* A run of elements that ranks share, [0, elements): where a rank's shard has its part, from element `first`
+ * of the run on, and where the tensor is in the run. */
+typedef struct Shared {
+    int64_t at, first, elements, tensor;
+} Shared;
+
+/* Of a plan with slices: the rank's tensors that have none, or its slice of the tensor's matrix. */
+static Shared slice_of(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
+{
+    const BurstSlices *s = burst_slices(p, u);
+    int64_t at = s->whole, in = 0, alone = 0, slice = 0;
+    for (int i = 0; i <= t - u->tensor; i++) {
+        const int64_t elements = u->tensor + i < t ? tensor_elements(p, &u->tensor[i]) : 0;
+        if (s->slice[i] > 0)
+            at += slice, slice = s->slice[i], in = 0;
+        if (s->slice[i] == 0)
+            alone += elements;
+        else
+            in += elements;
+    }
+    return s->slice[t - u->tensor] == 0 ? (Shared){alone, 0, tensor_elements(p, t), 0}
+                                        : (Shared){at, unit_shard_of(p, u, rank) * slice, slice, in};
+}
+
+static Shared shared_with(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
+{
+    return p->slices ? slice_of(p, rank, u, t)
+                     : (Shared){0, unit_shard_of(p, u, rank) * u->shard, u->shard, tensor_at(p, u, t)};
+}
+
 ElementRange tensor_part(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
 {
-    const int64_t first = unit_shard_of(p, u, rank) * u->shard, last = first + u->shard;
-    const int64_t at = tensor_at(p, u, t), end = at + tensor_elements(p, t);
-    return (ElementRange){(at > first ? at : first) - first, (end < last ? end : last) - first};
+    const Shared s = shared_with(p, rank, u, t);
+    const int64_t last = s.first + s.elements, end = s.tensor + tensor_elements(p, t);
+    return (ElementRange){s.at + (s.tensor > s.first ? s.tensor : s.first) - s.first,
+                          s.at + (end < last ? end : last) - s.first};
+}
+
+const BurstSlices *burst_slices(const BurstPlan *p, const BurstUnit *u) { return &p->slices[u - p->units]; }
+
+bool burst_next_slice(const BurstPlan *p, const BurstUnit *u, int ranks, BurstSlice *x)
+{
+    const BurstSlices *s = burst_slices(p, u);
+    const bool begins = x->elements == 0;
+    x->at = begins ? s->whole : x->at + x->elements;
+    x->gathered = begins ? s->whole : x->gathered + ranks * x->elements;
+    x->tensor += !begins;
+    while (x->tensor < u->tensors && s->slice[x->tensor] <= 0)
+        x->tensor++;
+    x->elements = x->tensor < u->tensors ? s->slice[x->tensor] : 0;
+    return x->elements > 0;
 }
 
 /* The run that begins at element `here` of a tensor rank's part: of a scan's queries, of its keys and of its
@@ -124,8 +171,8 @@ bool burst_next_run(const BurstPlan *p, int rank, const BurstUnit *u, const Burs
     const ElementRange s = tensor_part(p, rank, u, t);
     const int64_t at = r->count ? r->at + r->count : s.begin, cols = t->cols / tensor_parts(p, t),
                   turn = rank % plan_tensor(p) / tensor_copies(p, t);
-    /* in what the tensor rank has of it */
-    const int64_t here = at + unit_shard_of(p, u, rank) * u->shard - tensor_at(p, u, t);
+    const Shared shared = shared_with(p, rank, u, t);
+    const int64_t here = at - shared.at + shared.first - shared.tensor; /* in what the tensor rank has */
     if (at >= s.end)
         return false;
     if (t->split == BURST_BY_COLS || t->split == BURST_BY_KEY_COLS) {

@@ -109,6 +109,9 @@ int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elem
 bool burst_gpu_gathers_one_shot(BurstGpu *g, int unit);
 int burst_gpu_gather_one_shot(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elements,
                               BurstBf16 *full);
+/* The gather of a plan with slices: burst_next_slice. */
+int burst_gpu_gather_slices(BurstGpu *g, const struct BurstPlan *p, int unit, const BurstBf16 *shard,
+                            BurstBf16 *full);
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add);
 /* The same sum in fp32, stored as bf16. */
 int burst_gpu_reduce_bf16(BurstGpu *g, int unit, float *full, int64_t elements, BurstBf16 *shard, bool add);
@@ -166,6 +169,12 @@ int burst_gpu_weights_save(BurstGpu *g, const struct BurstPlan *p, const BurstGp
 
 /* ---- on the compute stream, in addition to the operations of burst_step.h ---- */
 int burst_gpu_zero(BurstGpu *g, void *data, size_t bytes);
+/* x [hidden] = the token's row of a slice of the embedding's rows, `rows` of them from row `first` on; zeros
+ * if it is not there */
+int burst_gpu_embed_slice(BurstGpu *g, int64_t first, int rows, int hidden, const int32_t *token,
+                          const BurstBf16 *slice, BurstBf16 *x);
+/* y [width] = the sum of x [rows][width] over rows, in fp32 */
+int burst_gpu_sum_rows(BurstGpu *g, int rows, int width, const BurstBf16 *x, BurstBf16 *y);
 int64_t burst_gpu_rmsnorm_scratch(int hidden); /* doubles of scratch for the backward of norms */
 int burst_gpu_subtract(BurstGpu *g, int64_t count, const float *x, float *y); /* y -= x */
 /* y += x */

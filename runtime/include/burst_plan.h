@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BURST_RT_ABI 27 /* raised when programs emitted by an older burstc no longer fit */
+#define BURST_RT_ABI 28 /* raised when programs emitted by an older burstc no longer fit */
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,7 +40,10 @@ void burst_keep_bf16(int64_t count, float *x); /* the same, in place as floats *
  * shard_ranks: consecutive ranks, of which other groups hold replicas (AMSP, arXiv 2311.00257). Neighbouring
  * ranks may split a layer's tensors by rows or columns (Megatron-LM, arXiv 1909.08053); such a unit is
  * sharded over the ranks that have the same part. All of them hold the tensors that are not split, and
- * neighbours may hold the same part ---- */
+ * neighbours may hold the same part.
+ * A plan with slices continues prompts: a shard is the unit's norms, biases and small matrices, which each
+ * rank has, and then the rank's slice of each larger matrix, by which it multiplies later tokens. A gathered
+ * unit has the same order, with all ranks' slices of a matrix one after the other ---- */
 /* the ranks that share all weights, in the order of the parts of a unit that is not split */
 BurstGroup burst_shard_group(const BurstCtx *c);
 /* those of them that share a tensor rank's part of a unit */
@@ -68,6 +71,13 @@ typedef struct BurstUnit {
      * second */
     int repeat;
 } BurstUnit;
+/* Of a unit of a plan with slices: elements at the begin of each shard, which all ranks have; and for each of
+ * its tensors the elements of a rank's slice of the matrix that begins with it. 0: each rank has the tensor
+ * whole; -1: it is in the matrix of the tensor before it. */
+typedef struct BurstSlices {
+    int64_t whole;
+    const int64_t *slice;
+} BurstSlices;
 typedef struct BurstWeights {
     int units;               /* repeats included */
     float **param, **grad, **m, **v; /* [units] -> [shard] in the arena */
@@ -105,6 +115,15 @@ void burst_update_unit(BurstCtx *c, const struct BurstPlan *p, const BurstWeight
 typedef struct BurstRun { int64_t at, from, count; } BurstRun;
 bool burst_next_run(const struct BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t,
                     BurstRun *r);
+/* A matrix of a plan with slices: each rank has `elements` of it, in its shard from `at` on; gathered, those
+ * of all ranks are in the unit from `gathered` on. burst_next_slice advances to the unit's next matrix,
+ * starting from {0}; false: no more. */
+typedef struct BurstSlice {
+    int64_t at, gathered, elements;
+    int tensor;
+} BurstSlice;
+const BurstSlices *burst_slices(const struct BurstPlan *p, const BurstUnit *u);
+bool burst_next_slice(const struct BurstPlan *p, const BurstUnit *u, int ranks, BurstSlice *x);
 /* Sums the part of the shard that several tensor ranks hold over these ranks. */
 int burst_sum_copies(BurstCtx *c, int unit, float *shard);
 double burst_learning_rate(const struct BurstPlan *p, int64_t step);
@@ -247,6 +266,7 @@ typedef struct BurstPlan {
     int (*token)(BurstCtx *c, void *state, int32_t token,
                  int32_t *next); /* the next one after another token */
     int (*logits)(BurstCtx *c, void *state, float **logits); /* [vocab], of the last of either; not twice */
+    const BurstSlices *slices; /* of each row of units; NULL: each rank has an equal part of a unit */
     /* Attention alone, for tests and benchmarks: mask m; q, o, d_o, dq [H][n][d]; k, v, dk, dv [Hk][n][d]. */
     int (*attention_forward)(BurstCtx *c, void *state, int mask, const BurstTables *t, const float *q,
                              const float *k, const float *v, float *o, float *lse);

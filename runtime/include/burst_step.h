@@ -363,13 +363,13 @@ int burst_op_head_logits(BurstExec *e, int hidden, int first, int rows, const Bu
                          float *logits);
 
 /* Finishes these products of all rows, which become logits; *next: the token with the greatest, the first of
- * equal ones. */
-int burst_op_head_greatest(BurstExec *e, int hidden, int vocab, int tensors, double softcap,
-                           double bias_scale, const BurstAct *w, int32_t *next, float *logits);
+ * equal ones. bias [vocab], multiplied by bias_scale; NULL: there is none. */
+int burst_op_head_greatest(BurstExec *e, int vocab, double softcap, double bias_scale, const BurstAct *bias,
+                           int32_t *next, float *logits);
 
 /* Both, of x's row; scratch: [vocab] floats, its logits. row -1: nothing. */
-int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
-                  double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch);
+int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, double softcap, double bias_scale,
+                  const BurstAct *x, const BurstAct *w, const BurstAct *bias, int32_t *next, void *scratch);
 
 /* ---- among tensor ranks (Megatron-LM, arXiv 1909.08053), on the tensor stream ---- */
 /* all [ranks * each][width] = the ranks' own [each][width]. The last rank may have fewer tokens; the rest of
@@ -395,6 +395,9 @@ int burst_op_tensor_done(BurstExec *e, BurstOrder *o); /* computing waits for th
 /* Starts a gather; `full` is valid after burst_op_arrived. elements: of a shard */
 int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t elements, BurstAct *full,
                     BurstArrival *a);
+/* The same of a plan with slices. */
+int burst_op_gather_slices(BurstExec *e, const BurstPlan *p, int unit, const BurstAct *shard, BurstAct *full,
+                           BurstArrival *a);
 int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a);
 /* shard (+)= this rank's part of the sum of full over the ranks that share the weights; overwrites full.
  * _bf16: the same sum in fp32, rounded for a device's bf16 gradients. */

@@ -112,6 +112,14 @@ inline int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_
     return burst_op_end(e, a);
 }
 
+inline int burst_op_gather_slices(BurstExec *e, const BurstPlan *p, int unit, const BurstAct *shard,
+                                  BurstAct *full, BurstArrival *a)
+{
+    BURST_TRY(burst_op_begin(e, BURST_P_GATHER, unit, a));
+    BURST_TRY(burst_gpu_gather_slices(e, p, unit, shard, full));
+    return burst_op_end(e, a);
+}
+
 inline int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
 {
     (void)unit;

@@ -75,12 +75,15 @@ static inline void plan_running_pieces(PlanState *s)
 }
 #endif
 
-#ifdef PLAN_SPLIT_PRODUCTS
-/* Gathers rows of a product, of which this rank has computed rows `first` to first + each, in the order of
- * ranks. */
-static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t first, int64_t each,
+#if defined PLAN_SPLIT_PRODUCTS || defined PLAN_SLICES
+/* Gathers rows of a product, of which this rank has computed `each` from row `first` on, over the ranks that
+ * share the unit and in their order. The last ranks may have fewer rows of all, or none; on a device all have
+ * as many. */
+static int plan_gather_rows(BurstCtx *c, PlanState *s, int unit, int64_t first, int64_t each, int64_t rows,
                             BurstAct *y);
+#endif
 
+#ifdef PLAN_SPLIT_PRODUCTS
 /* A product of the step. Of a later token each rank that shares the prompt computes a part of the rows. */
 static inline int plan_linear(BurstCtx *c, PlanState *s, int64_t n, int in, int out, int tensors,
                               const BurstAct *x, const BurstAct *w, const BurstAct *add, BurstAct *y)
@@ -92,13 +95,13 @@ static inline int plan_linear(BurstCtx *c, PlanState *s, int64_t n, int in, int 
     const int64_t first = (burst_rank(c) - ranks.first) / ranks.stride * each;
     BURST_TRY(burst_op_linear(s->exec, 1, in, (int)each, 1, x, w + first * in, add ? add + first : NULL,
                               y + first));
-    return plan_gather_rows(c, s, ranks, first, each, y);
+    return plan_gather_rows(c, s, 1, first, each, rows, y);
 }
 
 /* The next token. Of a later token each rank that shares the prompt computes a part of the logits. */
-static inline int plan_next_token(BurstCtx *c, PlanState *s, int hidden, int vocab, int tensors,
-                                  double softcap, double bias_scale, const BurstAct *x, const BurstAct *w,
-                                  char *scratch)
+static inline int plan_next_token(BurstCtx *c, PlanState *s, int hidden, int vocab, double softcap,
+                                  double bias_scale, const BurstAct *x, const BurstAct *w,
+                                  const BurstAct *bias, char *scratch)
 {
     enum { WORDS = sizeof(float) / sizeof(BurstAct) };
     const PlanInfer *f = &s->infer;
@@ -106,16 +109,138 @@ static inline int plan_next_token(BurstCtx *c, PlanState *s, int hidden, int voc
     const int each = vocab / PLAN_GROUP, first = (burst_rank(c) - ranks.first) / ranks.stride * each;
     float *logits = (float *)(void *)scratch;
     if (!f->decodes || ranks.count != PLAN_GROUP || vocab % PLAN_SPLIT_PRODUCTS != 0)
-        return burst_op_next(s->exec, f->last, hidden, vocab, tensors, softcap, bias_scale, x, w, f->found,
+        return burst_op_next(s->exec, f->last, hidden, vocab, softcap, bias_scale, x, w, bias, f->found,
                              scratch);
     if (s->own == 0)
         return BURST_OK; /* ranks that share layers with these have the token */
     BURST_TRY(burst_op_head_logits(s->exec, hidden, first, each, x, w, logits));
-    BURST_TRY(plan_gather_rows(c, s, ranks, first * WORDS, each * WORDS, (BurstAct *)(void *)scratch));
+    BURST_TRY(
+        plan_gather_rows(c, s, 1, first * WORDS, each * WORDS, vocab * WORDS, (BurstAct *)(void *)scratch));
     if (f->last < 0)
         return BURST_OK;
-    return burst_op_head_greatest(s->exec, hidden, vocab, tensors, softcap, bias_scale, w, f->found, logits);
+    return burst_op_head_greatest(s->exec, vocab, softcap, bias_scale, bias, f->found, logits);
 }
+#endif
+
+#ifdef PLAN_SLICES
+/* ---- weights in slices: each rank multiplies a later token by its own; prompts gather them. Operations with
+ * slices get a matrix as gathered, and the rank's slice of it ---- */
+
+/* A rank's part of so many rows, slices of `each`. */
+typedef struct PlanSliceRows {
+    int64_t first, count;
+} PlanSliceRows;
+
+/* A layer's weights, or those of the embedding and the head: the rank's shard or the gathered unit. */
+static inline BurstAct *plan_weights(const PlanState *s, BurstAct *shard, BurstAct *gathered)
+{
+    return s->infer.sliced ? shard : gathered;
+}
+
+static inline int plan_slice_member(const BurstCtx *c, int unit)
+{
+    const BurstGroup ranks = burst_unit_group(c, unit);
+    return (burst_rank(c) - ranks.first) / ranks.stride;
+}
+
+static inline PlanSliceRows plan_slice_rows(const BurstCtx *c, int unit, int64_t each, int64_t rows)
+{
+    const int64_t at = plan_slice_member(c, unit) * each, first = at < rows ? at : rows;
+    return (PlanSliceRows){first, each < rows - first ? each : rows - first};
+}
+
+static inline int plan_linear_slices(BurstCtx *c, PlanState *s, int64_t n, int in, int out, int tensors,
+                                     const BurstAct *x, const BurstAct *w, const BurstAct *slice,
+                                     const BurstAct *add, BurstAct *y)
+{
+    const int64_t rows = (int64_t)tensors * out, ranks = burst_unit_group(c, 1).count;
+    if (!s->infer.sliced || n == 0)
+        return burst_op_linear(s->exec, n, in, out, tensors, x, w, add, y);
+    const PlanSliceRows own = plan_slice_rows(c, 1, (rows + ranks - 1) / ranks, rows);
+    if (own.count > 0)
+        BURST_TRY(burst_op_linear(s->exec, 1, in, (int)own.count, 1, x, slice, add ? add + own.first : NULL,
+                                  y + own.first));
+    return plan_gather_rows(c, s, 1, own.first, own.count, rows, y);
+}
+
+/* Of the target. Copies to x, on all ranks, the token's row of the rank whose slice has it, which begins with
+ * row `first`. scratch: of a device, a row for each rank. */
+static int plan_embed_slice(BurstCtx *c, PlanState *s, int64_t first, int hidden, const int32_t *token,
+                            const BurstAct *slice, BurstAct *x, char *scratch);
+/* Gives all tensor ranks the head's row, which the first of them has. scratch: where they get it, with a
+ * place for each. */
+static int plan_share_head_row(BurstCtx *c, PlanState *s, int hidden, const BurstAct **x, char *scratch);
+
+static inline int plan_embed(BurstCtx *c, PlanState *s, int64_t n, int hidden, const int32_t *token,
+                             const BurstAct *w, const BurstAct *slice, BurstAct *x, char *scratch)
+{
+    if (!s->infer.sliced)
+        return burst_op_embed(s->exec, n, hidden, token, w, x);
+    const int64_t first = (int64_t)plan_slice_member(c, PLAN_EMBED) * PLAN_SLICES;
+    return plan_embed_slice(c, s, first, hidden, token, slice, x, scratch);
+}
+
+/* The next token. scratch: logits of all ranks' rows, and behind them the head's row. */
+static inline int plan_next_slices(BurstCtx *c, PlanState *s, int hidden, int vocab, double softcap,
+                                   double bias_scale, const BurstAct *x, const BurstAct *w,
+                                   const BurstAct *slice, const BurstAct *bias, char *scratch)
+{
+    enum { WORDS = sizeof(float) / sizeof(BurstAct), ROWS = PLAN_WORLD * PLAN_SLICES };
+    const PlanInfer *f = &s->infer;
+    float *logits = (float *)(void *)scratch;
+    if (!f->sliced)
+        return burst_op_next(s->exec, f->last, hidden, vocab, softcap, bias_scale, x, w, bias, f->found,
+                             scratch);
+    const int64_t first = (int64_t)plan_slice_member(c, PLAN_HEAD) * PLAN_SLICES;
+    BURST_TRY(plan_share_head_row(c, s, hidden, &x, (char *)(logits + ROWS)));
+    BURST_TRY(burst_op_head_logits(s->exec, hidden, 0, PLAN_SLICES, x, slice, logits + first));
+    BURST_TRY(plan_gather_rows(c, s, PLAN_HEAD, first * WORDS, PLAN_SLICES * WORDS, ROWS * WORDS,
+                               (BurstAct *)(void *)scratch));
+    if (f->last < 0)
+        return BURST_OK;
+    return burst_op_head_greatest(s->exec, vocab, softcap, bias_scale, bias, f->found, logits);
+}
+
+#ifdef PLAN_SLICE_EXPERTS
+/* A later token is multiplied by those of its experts that are here; ranks add up the results. */
+static inline void plan_slice_experts(const BurstCtx *c, PlanState *s)
+{
+    BurstExperts *own = &s->infer.experts;
+    *own = plan_experts;
+    own->experts = PLAN_SLICE_EXPERTS;
+    own->first = plan_slice_member(c, 1) * PLAN_SLICE_EXPERTS;
+    own->rows = PLAN_TOP < PLAN_SLICE_EXPERTS ? PLAN_TOP : PLAN_SLICE_EXPERTS;
+}
+
+static inline const BurstExperts *plan_running_experts(const PlanState *s)
+{
+    return s->infer.sliced ? &s->infer.experts : &plan_experts;
+}
+
+static inline const BurstAct *plan_slice(const PlanState *s, const BurstAct *w, const BurstAct *slice)
+{
+    return s->infer.sliced ? slice : w;
+}
+
+/* Of all experts those of the running ones. */
+static inline const BurstAct *plan_expert_biases(const PlanState *s, const BurstAct *bias)
+{
+    const BurstExperts *m = plan_running_experts(s);
+    return bias + (int64_t)m->first * burst_experts_columns(m);
+}
+
+/* Of the target: x of all ranks that share a layer added up, on each. scratch: of a device. */
+static int plan_add_slices(BurstCtx *c, PlanState *s, int hidden, BurstAct *x, char *scratch);
+
+static inline int plan_experts_sum(BurstCtx *c, PlanState *s, int64_t n, int hidden, const BurstAct *rows,
+                                   const int32_t *slot, const BurstAct *add, BurstAct *y, char *scratch)
+{
+    const bool adds = !s->infer.sliced || plan_slice_member(c, 1) == 0;
+    BURST_TRY(
+        burst_op_experts_sum(s->exec, n, plan_running_experts(s), hidden, rows, slot, adds ? add : NULL, y));
+    return s->infer.sliced && n > 0 ? plan_add_slices(c, s, hidden, y, scratch) : BURST_OK;
+}
+#endif
 #endif
 
 /* Runs the list; *next: the token after the sequence's last, on all ranks. */
@@ -165,6 +290,12 @@ static inline int plan_token(BurstCtx *c, void *state, int32_t token, int32_t *n
 {
     PlanState *s = (PlanState *)state;
     PlanInfer *f = &s->infer;
+#ifdef PLAN_SLICES
+    f->sliced = true;
+#endif
+#ifdef PLAN_SLICE_EXPERTS
+    plan_slice_experts(c, s);
+#endif
     if (f->more == PLAN_NEW_TOKENS)
         return burst_fail(c, BURST_E_PLAN, "the cache holds %d tokens after a prompt", PLAN_NEW_TOKENS);
     f->decodes = true;

@@ -53,6 +53,12 @@ static int plan_rank_of(int group, int chunk);
 /* The running prompt. */
 typedef struct PlanInfer {
     bool decodes;        /* a token after it is running */
+#ifdef PLAN_SLICES
+    bool sliced; /* that is multiplied by each rank's slices; prompts gather them */
+#ifdef PLAN_SLICE_EXPERTS
+    BurstExperts experts; /* whose slices the rank has */
+#endif
+#endif
     int64_t prompt;      /* its tokens */
     int64_t rows;        /* this rank's of its length, which are kept first */
     int64_t more;        /* tokens that followed, before the running one */

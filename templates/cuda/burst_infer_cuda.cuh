@@ -48,8 +48,8 @@ static int plan_infer_begin(BurstCtx *c, PlanState *s)
         now.kept[m][0] = (int32_t)f->first, now.kept[m][1] = (int32_t)f->kept;
     }
     BURST_TRY(burst_gpu_upload(s->exec, &now, sizeof now, running));
-    return burst_gpu_upload(s->exec, f->decodes ? f->token : f->own, (size_t)s->own * sizeof(int32_t),
-                            s->buffer.device_token);
+    return burst_gpu_upload(s->exec, f->decodes ? f->token : f->own,
+                            (size_t)(f->decodes ? 1 : s->own) * sizeof(int32_t), s->buffer.device_token);
 }
 
 #if PLAN_WORLD == PLAN_GROUP
@@ -107,22 +107,24 @@ static void plan_infer_one(PlanState *s)
     s->position = &((const BurstRunning *)(void *)s->buffer.device_running)->at;
 }
 
-#if PLAN_GROUP > 1
-/* Gathers as many elements of each rank that shares the prompt, which are the ranks that share a layer's
- * weights. own: may be its place in `all`. */
-static int plan_gather_same(PlanState *s, const BurstAct *own, int64_t elements, BurstAct *all)
+#if PLAN_GROUP > 1 || defined PLAN_SLICES
+/* Gathers as many elements of each rank that shares the unit; of a layer these share the prompt. own: may be
+ * its place in `all`. */
+static int plan_gather_same(PlanState *s, int unit, const BurstAct *own, int64_t elements, BurstAct *all)
 {
-    if (burst_gpu_gathers_one_shot(s->exec, 1)) {
+    if (burst_gpu_gathers_one_shot(s->exec, unit)) {
         BURST_TRY(burst_op_part(s->exec, BURST_P_GATHER));
-        BURST_TRY(burst_gpu_gather_one_shot(s->exec, 1, own, elements, all));
+        BURST_TRY(burst_gpu_gather_one_shot(s->exec, unit, own, elements, all));
         return burst_op_part(s->exec, BURST_P_IDLE);
     }
-    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, 1, &s->reduction));
-    BURST_TRY(burst_gpu_gather(s->exec, 1, own, elements, all));
+    BURST_TRY(burst_op_begin(s->exec, BURST_P_GATHER, unit, &s->reduction));
+    BURST_TRY(burst_gpu_gather(s->exec, unit, own, elements, all));
     BURST_TRY(burst_op_end(s->exec, &s->reduction));
     return burst_op_reduced(s->exec, &s->reduction);
 }
+#endif
 
+#if PLAN_GROUP > 1
 /* Which of them has a position. */
 static int plan_member_with(const BurstCtx *c, const PlanState *s, int64_t position)
 {
@@ -142,7 +144,7 @@ static int plan_move_row(BurstCtx *c, PlanState *s, int64_t width, BurstAct *x, 
     const BurstAct *row = x + (s->infer.end > 0 ? s->infer.end : 0) * width;
 #if PLAN_GROUP > 1
     BurstAct *all = (BurstAct *)(void *)scratch;
-    BURST_TRY(plan_gather_same(s, row, width, all));
+    BURST_TRY(plan_gather_same(s, 1, row, width, all));
     row = all + plan_member_with(c, s, s->infer.prompt - 1) * width;
 #endif
     (void)c, (void)scratch;
@@ -158,13 +160,50 @@ static inline const int32_t *plan_kept_rows(const PlanState *s, int mask)
     return s->buffer.device_running + sizeof(BurstRunning) / sizeof(int32_t) + 2 * mask;
 }
 
-#ifdef PLAN_SPLIT_PRODUCTS
-static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t first, int64_t each,
+#if defined PLAN_SPLIT_PRODUCTS || defined PLAN_SLICES
+static int plan_gather_rows(BurstCtx *c, PlanState *s, int unit, int64_t first, int64_t each, int64_t rows,
                             BurstAct *y)
 {
-    (void)c, (void)ranks;
-    return plan_gather_same(s, y + first, each, y);
+    (void)c, (void)rows;
+    return plan_gather_same(s, unit, y + first, each, y);
 }
+#endif
+
+#ifdef PLAN_SLICES
+/* The rows of all ranks are gathered, of which all but one are 0. */
+static int plan_embed_slice(BurstCtx *c, PlanState *s, int64_t first, int hidden, const int32_t *token,
+                            const BurstBf16 *slice, BurstBf16 *x, char *scratch)
+{
+    BurstBf16 *all = (BurstBf16 *)(void *)scratch,
+              *own = all + (int64_t)plan_slice_member(c, PLAN_EMBED) * hidden;
+    BURST_TRY(burst_gpu_embed_slice(s->exec, first, PLAN_SLICES, hidden, token, slice, own));
+    BURST_TRY(plan_gather_same(s, PLAN_EMBED, own, hidden, all));
+    return burst_gpu_sum_rows(s->exec, PLAN_WORLD, hidden, all, x);
+}
+
+static int plan_share_head_row(BurstCtx *c, PlanState *s, int hidden, const BurstBf16 **x, char *scratch)
+{
+#if PLAN_WORLD > PLAN_GROUP
+    BurstBf16 *all = (BurstBf16 *)(void *)scratch;
+    BURST_TRY(burst_op_tensor_gather(s->exec, 1, hidden, *x, all, &s->tensor));
+    BURST_TRY(burst_op_tensor_done(s->exec, &s->tensor));
+    *x = all;
+#endif
+    (void)c, (void)s, (void)hidden, (void)x, (void)scratch;
+    return BURST_OK;
+}
+
+#ifdef PLAN_SLICE_EXPERTS
+static int plan_add_slices(BurstCtx *c, PlanState *s, int hidden, BurstBf16 *x, char *scratch)
+{
+    BurstBf16 *all = (BurstBf16 *)(void *)scratch;
+    (void)c;
+    if (PLAN_GROUP == 1)
+        return BURST_OK;
+    BURST_TRY(plan_gather_same(s, 1, x, hidden, all));
+    return burst_gpu_sum_rows(s->exec, PLAN_GROUP, hidden, all, x);
+}
+#endif
 #endif
 
 #ifdef PLAN_KEEPS_LATENTS
@@ -272,7 +311,7 @@ static inline int plan_decode_attention(BurstCtx *c, PlanState *s, int mask, con
     float *own = f->parts + (int64_t)PLAN_SPLITS * PLAN_PART_WORDS, *all = own + PLAN_PART_WORDS;
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, own, NULL, NULL, stream)));
     BURST_TRY(plan_part(s, BURST_P_IDLE, 0, 0));
-    BURST_TRY(plan_gather_same(s, (const BurstAct *)own, 2 * PLAN_PART_WORDS, (BurstAct *)all));
+    BURST_TRY(plan_gather_same(s, 1, (const BurstAct *)own, 2 * PLAN_PART_WORDS, (BurstAct *)all));
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_GROUP>(HEADS, all, NULL, o, lse, stream)));
 #else
     PLAN_CUDA((burst_merge_parts<DIM, PLAN_SPLITS>(HEADS, f->parts, NULL, o, lse, stream)));

@@ -63,16 +63,52 @@ static int plan_move_row(BurstCtx *c, PlanState *s, int64_t width, BurstAct *x, 
     return PLAN_GROUP > 1 ? burst_sum_over(c, ranks, x, width) : BURST_OK;
 }
 
-#ifdef PLAN_SPLIT_PRODUCTS
+#if defined PLAN_SPLIT_PRODUCTS || defined PLAN_SLICES
 /* Adds what is 0 on all other ranks. */
-static int plan_gather_rows(BurstCtx *c, PlanState *s, BurstGroup ranks, int64_t first, int64_t each,
+static int plan_gather_rows(BurstCtx *c, PlanState *s, int unit, int64_t first, int64_t each, int64_t rows,
                             BurstAct *y)
 {
     (void)s;
     memset(y, 0, (size_t)first * sizeof *y);
-    memset(y + first + each, 0, (size_t)((PLAN_GROUP - 1) * each - first) * sizeof *y);
-    return burst_sum_over(c, ranks, y, PLAN_GROUP * each);
+    memset(y + first + each, 0, (size_t)(rows - first - each) * sizeof *y);
+    return burst_sum_over(c, burst_unit_group(c, unit), y, rows);
 }
+#endif
+
+#ifdef PLAN_SLICES
+static int plan_embed_slice(BurstCtx *c, PlanState *s, int64_t first, int hidden, const int32_t *token,
+                            const float *slice, float *x, char *scratch)
+{
+    const int64_t row = token[0] - first;
+    (void)s, (void)scratch;
+    if (row >= 0 && row < PLAN_SLICES)
+        memcpy(x, slice + row * hidden, (size_t)hidden * sizeof *x);
+    else
+        memset(x, 0, (size_t)hidden * sizeof *x);
+    return burst_sum_over(c, burst_unit_group(c, PLAN_EMBED), x, hidden);
+}
+
+static int plan_share_head_row(BurstCtx *c, PlanState *s, int hidden, const float **x, char *scratch)
+{
+    const BurstGroup ranks = burst_tensor_group(c);
+    float *row = (float *)(void *)scratch;
+    if (ranks.count == 1)
+        return BURST_OK;
+    if (s->own > 0)
+        memcpy(row, *x, (size_t)hidden * sizeof *row);
+    else
+        memset(row, 0, (size_t)hidden * sizeof *row);
+    *x = row;
+    return burst_sum_over(c, ranks, row, hidden);
+}
+
+#ifdef PLAN_SLICE_EXPERTS
+static int plan_add_slices(BurstCtx *c, PlanState *s, int hidden, float *x, char *scratch)
+{
+    (void)s, (void)scratch;
+    return burst_sum_over(c, burst_unit_group(c, 1), x, hidden);
+}
+#endif
 #endif
 
 #ifndef PLAN_KEEPS_LATENTS

@@ -64,8 +64,34 @@ static void check_wide(Check *k)
     compare(k, "embed_back of many columns", down(k, table, want.size()), want, FP32);
 }
 
+/* A token's row by slices of the table, of which one has it; and sums of rows. */
+static void check_slices(Check *k)
+{
+    enum { SLICES = 3, ROWS = 24, HIDDEN = 2064 };
+    const Floats table = random_bf16(SLICES * ROWS * HIDDEN, 70, 1);
+    const BurstBf16 *at = up_bf16(k, table);
+    for (int32_t token : std::vector<int32_t>{0, ROWS - 1, ROWS, SLICES * ROWS - 1}) {
+        const Floats row(table.begin() + token * HIDDEN, table.begin() + (token + 1) * HIDDEN);
+        BurstBf16 *all = (BurstBf16 *)poisoned(k, SLICES * HIDDEN * sizeof *all),
+                  *one = (BurstBf16 *)poisoned(k, HIDDEN * sizeof *one);
+        const int32_t *number = up(k, std::vector<int32_t>{token});
+        for (int i = 0; i < SLICES; i++)
+            MUST(k, burst_gpu_embed_slice(k->g, i * ROWS, ROWS, HIDDEN, number, at + i * ROWS * HIDDEN,
+                                          all + i * HIDDEN));
+        MUST(k, burst_gpu_sum_rows(k->g, SLICES, HIDDEN, all, one));
+        compare(k, "embed by slices", down_bf16(k, one, HIDDEN), Doubles(row.begin(), row.end()), 0);
+    }
+    Doubles sum(HIDDEN);
+    for (size_t i = 0; i < table.size(); i++)
+        sum[i % HIDDEN] += table[i];
+    BurstBf16 *one = (BurstBf16 *)poisoned(k, HIDDEN * sizeof *one);
+    MUST(k, burst_gpu_sum_rows(k->g, SLICES * ROWS, HIDDEN, at, one));
+    compare(k, "sum of rows", down_bf16(k, one, HIDDEN), sum, BF16);
+}
+
 void check_embedding(Check *k)
 {
+    check_slices(k);
     check_many(k);
     for (int percent : {100, 99, 90})
         check_frequent(k, percent);

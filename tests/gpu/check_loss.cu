@@ -126,8 +126,9 @@ static void check_next(Check *k, const Case &c)
     float *scratch = (float *)poisoned(k, (size_t)burst_gpu_next_bytes(VOCAB));
     int32_t *found = up(k, std::vector<int32_t>{-1, -1}), next = -1;
     for (int row : {ROWS - 1, -1}) { /* the second does nothing */
-        MUST(k, burst_op_next(k->g, row, HIDDEN, VOCAB, c.biased ? 2 : 1, c.softcap, BIAS_SCALE,
-                              up_bf16(k, x), up_bf16(k, both), found, scratch));
+        const BurstBf16 *head = up_bf16(k, both);
+        MUST(k, burst_op_next(k->g, row, HIDDEN, VOCAB, c.softcap, BIAS_SCALE, up_bf16(k, x), head,
+                              c.biased ? head + VOCAB * HIDDEN : NULL, found, scratch));
         MUST(k, burst_gpu_download(k->g, found, sizeof next, &next));
         expect(k, "next token", next == FIRST);
     }
@@ -137,8 +138,8 @@ static void check_next(Check *k, const Case &c)
     float *parts = (float *)poisoned(k, (size_t)burst_gpu_next_bytes(VOCAB));
     MUST(k, burst_op_head_logits(k->g, HIDDEN, CUT, VOCAB - CUT, last, head, parts));
     MUST(k, burst_op_head_logits(k->g, HIDDEN, 0, CUT, last, head, parts));
-    MUST(k, burst_op_head_greatest(k->g, HIDDEN, VOCAB, c.biased ? 2 : 1, c.softcap, BIAS_SCALE, head, found,
-                                   parts));
+    MUST(k, burst_op_head_greatest(k->g, VOCAB, c.softcap, BIAS_SCALE,
+                                   c.biased ? head + VOCAB * HIDDEN : NULL, found, parts));
     MUST(k, burst_gpu_download(k->g, found, sizeof next, &next));
     expect(k, "next token, in parts", next == FIRST);
     compare(k, "next token, logits in parts", down(k, parts, VOCAB), logit, 1e-5);

@@ -3,7 +3,7 @@
 The cases are those of tests/training/run_infer.py in the sizes of part_families.py, with weights rounded to bf16: prompts of one token, at
 each length's edge and longer than windows, in layouts for the GPUs. The truth is one forward of transformers in float64 over the prompt
 and the tokens that the program chose; beside it the same in bf16 on the GPU. A chosen token is the truth's, or one whose logit is as great
-within the bound. BURST_INFER: names of cases.
+within the bound. BURST_INFER: names of cases; BURST_INFER_LAYOUTS: of layouts.
 """
 import json
 import os
@@ -21,8 +21,8 @@ NAMES = "llama31 mistral gemma2 qwen3 olmo2 qwen3_moe gpt_oss deepseek_v2 starco
 SPLIT = "llama31 gemma2 deepseek_v2 qwen3_5 granite4_h qwen3_moe falcon_h1"  # what several GPUs run
 # of which half of an expert, or of a scan's gates, is too narrow for CUDA, or heads are odd: not in layouts with `tensor`
 WHOLE = "gpt_oss qwen3_moe olmo_hybrid nemotron_h falcon_h1".split()
-LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "two_split", "two_gathered", "tensor_two", "queries"),
-           4: ("ring", "ring_split", "ulysses", "usp", "double", "tensor")}
+LAYOUTS = {1: ("one", "one_chunks"), 2: ("two_ring", "two_split", "two_gathered", "two_ring_slices", "tensor_two", "tensor_two_slices", "queries"),
+           4: ("ring", "ring_split", "slices", "ulysses", "ulysses_slices", "usp", "double", "tensor", "tensor_slices")}
 
 
 def prepared():
@@ -35,8 +35,8 @@ def prepared():
     cases["qwen3_5"] = (cases["qwen3_5"][0], cases["qwen3_5"][1] | dict(linear_num_value_heads=8))  # two tensor ranks have gates of 16 bytes each
     run_infer.run_families.SIZES["max_position_embeddings"] = 2 * part_families.SEQUENCE
     run_infer.LENGTHS, run_infer.TOKENS, run_infer.PROMPTS = LENGTHS, TOKENS, PROMPTS
-    for name in ("two_ring", "two_split", "two_gathered"):
-        like = "gathered" if "gathered" in name else "ring"
+    for name in ("two_ring", "two_split", "two_gathered", "two_ring_slices"):
+        like = "gathered" if "gathered" in name or "slices" in name else "ring"
         run_infer.LAYOUTS[name] = (2, run_infer.LAYOUTS[like][1].replace("context 4", "context 2"))
     return run_infer
 
@@ -100,17 +100,18 @@ def run(m):
             made[name] = make(m, run_infer, name)
         except Exception as reason:  # one family leaves the others
             m.failed("infer", name, reason)
-    points = [(name, layout) for name in made for layout in LAYOUTS[m.gpus] if run_infer.has_layout(name, run_infer.LAYOUTS[layout][1])
+    layouts = os.environ.get("BURST_INFER_LAYOUTS", " ".join(LAYOUTS[m.gpus])).split()
+    points = [(name, layout) for name in made for layout in layouts if run_infer.has_layout(name, run_infer.LAYOUTS[layout][1])
               and not (name in WHOLE and "tensor" in layout)]
 
     def build(point):
         name, layout = point
-        return m.link(m.emit(f"infer_{name}_{layout}", machine.gpu_topology(1, m.gpus), made[name].text(run_infer.LAYOUTS[layout][1], "split" in layout)))
+        return m.link(m.emit(f"infer_{name}_{layout}", machine.gpu_topology(1, m.gpus), made[name].text(layout)))
 
     for (name, layout), program in m.all(build, points):
         try:
             if isinstance(program, machine.Failed):
                 raise program
-            check(m, made[name], layout, program, run_infer.tokens_of(run_infer.LAYOUTS[layout][1]))
+            check(m, made[name], layout, program, run_infer.tokens_of(layout))
         except Exception as reason:
             m.failed("infer", f"{name}, {layout}", reason)

@@ -224,7 +224,7 @@ StepInput step_input(Case *c)
         .program = &c->program,
         .choice = &c->choice,
         .partition = part,
-        .units = units_make(c->arena, &c->program, &shape, c->choice.within),
+        .units = units_make(c->arena, &c->program, &shape, c->choice.within, false),
         .pairs = chunk_pairs(c, part),
         .attention = keys ? 1024 : 0,
         .keys = choice_chunks_queries(&c->choice) && !keys ? 4096 : 0,

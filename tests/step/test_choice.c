@@ -51,7 +51,7 @@ static const char *step_text(Arena *a, const Program *p, const Choice *c)
 {
     const Shape shape = shape_of(p, c);
     const Partition *part = partition_make(a, PART_CONTIGUOUS, 0, p->sequence, 1);
-    Step *step = step_make(a, p, c, part, units_make(a, p, &shape, c->within), NULL, 64, 0);
+    Step *step = step_make(a, p, c, part, units_make(a, p, &shape, c->within, false), NULL, 64, 0);
     Flow *f = step_flow(a, step);
     Text t = {0};
     step_pack(a, f, 4, (MemoryBudget){0});

@@ -194,7 +194,7 @@ static void need_decides(void **state)
         on_device(c);
         const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
         const Shape shape = program_shape(&c->program);
-        const Units units = units_make(c->arena, &c->program, &shape, 0);
+        const Units units = units_make(c->arena, &c->program, &shape, 0, false);
         set_layout(c, (Choice){.data = c->choice.data, .ranks = 1});
         const Saving none = saving_of(&c->choice),
                      all = saving_at(c->arena, &c->program, &shape, part, units, attended_pairs(50), 1);
@@ -230,7 +230,7 @@ static void all_saved_spares_all(void **state)
         on_device(c);
         const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
         const Shape shape = program_shape(&c->program);
-        const Units units = units_make(c->arena, &c->program, &shape, 0);
+        const Units units = units_make(c->arena, &c->program, &shape, 0, false);
         set_layout(c, (Choice){.data = c->choice.data,
                                .tensor = c->choice.tensor,
                                .ranks = 1,
@@ -253,7 +253,7 @@ static void time_a_byte_decides(void **state)
     on_device(c);
     const Partition *part = partition_make(c->arena, PART_CONTIGUOUS, 0, c->n, 1);
     const Shape shape = program_shape(&c->program);
-    const Units units = units_make(c->arena, &c->program, &shape, 0);
+    const Units units = units_make(c->arena, &c->program, &shape, 0, false);
     for (int sixteenth = 1; sixteenth < 16; sixteenth++) {
         const Saving slow = saving_at(c->arena, &c->program, &shape, part, units, attended_pairs(1e9),
                                       sixteenth / 16.0);

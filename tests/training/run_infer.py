@@ -40,8 +40,13 @@ LAYOUTS = {  # ranks, layout
     "tensor_split": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
     "queries": (2, "context 2; schedule ring; partition zigzag; travel keys; token chunks 2, attention;"),
 }
-TRAVELS = "weights zero3;"  # gathered layer by layer, for the token after a prompt alone
-LAYOUTS |= {"gathered": (4, LAYOUTS["ring"][1] + TRAVELS), "tensor_gathered": (4, LAYOUTS["tensor"][1] + TRAVELS)}
+TRAVELS = "weights zero3;"  # gathered layer by layer
+# for the token after a prompt alone; or each rank multiplies those that follow by its slices, and vocabularies, widths and experts do not
+# divide by three ranks
+LAYOUTS |= {name: (LAYOUTS[of][0], LAYOUTS[of][1] + TRAVELS) for name, of in
+            {"gathered": "ring", "tensor_gathered": "tensor", "slices": "ring", "ulysses_slices": "ulysses", "two_slices": "two",
+             "gather_slices": "gather", "tensor_slices": "tensor", "tensor_two_slices": "tensor_two", "queries_slices": "queries"}.items()}
+LAYOUTS["three_slices"] = (3, "context 3; schedule ring; partition contiguous; travel keys; weights zero3;")
 SEVERAL = [name for name in LAYOUTS if name != "one"]
 TRAINED = {"trained_llama31": "llama31", "trained_gemma2": "gemma2"}  # name: what it is before
 TRAINED_STEPS = 40
@@ -54,7 +59,7 @@ TURNS = 4  # runs until every family was tested
 
 
 def tokens_of(layout):
-    return 1 if TRAVELS in layout else TOKENS
+    return 1 if "gathered" in layout else TOKENS
 
 
 def is_recurrent(name):
@@ -106,11 +111,11 @@ class Case(run_families.Case):
         self.reference_model = model.double().eval()
         self.prompts = [list(data.read_bytes()[100 * n:101 * n]) for n in map(len, self.prompts)]
 
-    def text(self, layout, split=False):
+    def text(self, name):
         text = self.programs.imported(self.folder / "start")
         text = re.sub(r"sequence \S+;.*\n", "", text[:text.index("train {")])
         lengths = ", ".join(map(str, self.lengths))
-        return text + f'layout {{ {layout} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {tokens_of(layout)};{" products split;" * split} }}\n'
+        return text + f'layout {{ {LAYOUTS[name][1]} }}\ninfer {{ weights "{self.folder / "start"}"; lengths {lengths}; tokens {tokens_of(name)};{" products split;" * ("split" in name)} }}\n'
 
     def wanted(self, tokens):
         """[len(tokens)][vocab] in float64."""
@@ -129,7 +134,7 @@ class Case(run_families.Case):
     def compare(self, prompt, lines, layout):
         import torch
         chosen, last = lines[:-1], lines[-1]
-        count = tokens_of(LAYOUTS[layout][1])
+        count = tokens_of(layout)
         require(len(chosen) == count and last["tokens"] == count, f"{self.name}, {layout}: {last}, expected {count} tokens")
         require(last["length"] == min(n for n in self.lengths if n >= len(prompt)), f"{self.name}, {layout}: a prompt of {len(prompt)} tokens: {last}")
         tokens = [line["token"] for line in chosen]
@@ -151,9 +156,9 @@ class Case(run_families.Case):
         if self.trained:
             self.train()
         for name in layouts:
-            ranks, layout = LAYOUTS[name]
+            ranks, _ = LAYOUTS[name]
             tools = self.programs.tools
-            program = tools.link(tools.emit(self.folder, f"i_{name}", emitted.topology(1, ranks), self.text(layout, "split" in name)))
+            program = tools.link(tools.emit(self.folder, f"i_{name}", emitted.topology(1, ranks), self.text(name)))
             asked = "".join(json.dumps({"prompt": prompt, "logits": True}) + "\n" for prompt in self.prompts)
             (self.folder / "prompts").write_text(asked)
             done = runner.run([program, "--prompts", self.folder / "prompts"], 300, self.programs.environment)
@@ -166,7 +171,7 @@ class Case(run_families.Case):
 def chosen(args):
     """[(case, layouts)]: a quarter of the families, each on one rank and in two more layouts."""
     for i, name in enumerate(NAMES):
-        several = [layout for layout in SEVERAL if has_layout(name, LAYOUTS[layout][1])]
+        several = [layout for layout in SEVERAL if has_layout(name, LAYOUTS[layout][1]) and re.search(args.layouts, layout)]
         if args.all or args.only:
             if all(re.search(word, name) for word in args.only):
                 yield name, ["one", *several]
@@ -184,6 +189,7 @@ def case_of(programs, name, folder):
 def main():
     options = runner.options(__doc__, "--toolchain")
     options.add_argument("--turn", type=int, default=datetime.date.today().toordinal(), help="which families, and which layouts")
+    options.add_argument("--layouts", default="", help="with --only: those whose names match, and one rank")
     args = options.parse_args()
     print(f"turn {args.turn}", flush=True)
     with runner.folder(args.work) as folder:

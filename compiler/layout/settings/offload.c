@@ -15,7 +15,7 @@ static bool optimizer_fits_host(const Program *p)
         return false;
     Arena *a = arena_new();
     const Shape shape = program_shape(p);
-    const Units u = units_make(a, p, &shape, 0);
+    const Units u = units_make(a, p, &shape, 0, false);
     double bytes = 0;
     for (int i = 0; i < u.n; i++)
         bytes += 16 * (double)u.at[i].repeat * (double)u.at[i].shard;
@@ -88,7 +88,7 @@ static const char *why_not(Arena *a, const Program *p, const Choice *c)
         return NULL;
     const Partition one = {.max_tokens = 1};
     const Shape shape = shape_unchunked(shape_of(p, c));
-    const char *can = offload_at(a, p, &shape, &one, units_make(a, p, &shape, 0), v, c->offload_layers,
+    const char *can = offload_at(a, p, &shape, &one, units_make(a, p, &shape, 0, false), v, c->offload_layers,
                                  OFFLOAD_ALL);
     for (const char *at = c->offload + 1; *at; at += strcspn(at, " ") + 1) {
         const char *name = arena_copy(a, at, strcspn(at, " "));

@@ -40,13 +40,25 @@ static bool sharding_differs(const Program *p, const Choice *c)
     return c->sharding == SHARDING_ZERO3 || p->cluster.world > 1;
 }
 
+/* In a program that infers ranks have all weights; or a part that prompts gather, by whose slices later
+ * tokens are multiplied, unless products are whole or experts in groups. */
+static bool infers(const Program *p, Sharding sharding, int64_t within)
+{
+    const Setting *groups = &p->layout.expert_groups;
+    const bool whole = p->infer.products == PRODUCTS_WHOLE || groups->value > 1 || groups->is_auto,
+               slices = p->infer.tokens > 1 && p->cluster.world > 1;
+    if (!p->infer.lengths || within)
+        return !p->infer.lengths;
+    return sharding == SHARDING_ZERO1 || (sharding == SHARDING_ZERO3 && !(whole && slices));
+}
+
 static bool take(const Program *p, Choice *c, int n)
 {
     const int64_t within = within_at(p, n / SHARDINGS);
     const bool is_auto = p->layout.weights.is_auto;
     c->sharding = (Sharding)(n % SHARDINGS);
     c->within = (int)within;
-    return within >= 0 && (n < SHARDINGS || is_auto) &&
+    return within >= 0 && (n < SHARDINGS || is_auto) && infers(p, c->sharding, within) &&
            (is_auto ? sharding_differs(p, c) : p->layout.weights.value == n % SHARDINGS);
 }
 
@@ -54,14 +66,13 @@ static bool take(const Program *p, Choice *c, int n)
 static bool other(const Program *p, Choice *c, int n)
 {
     const int kinds = p->cluster.world == 1 ? 1 : SHARDINGS;
-    for (int group = 0; group < GROUPS; group++) {
-        const int64_t within = within_at(p, group);
-        if (within >= 0 && n < kinds) {
-            c->sharding = (Sharding)n;
-            c->within = (int)within;
-            return true;
-        }
-        n -= within >= 0 ? kinds : 0;
+    for (int value = 0; value < GROUPS * kinds; value++) {
+        const int64_t within = within_at(p, value / kinds);
+        if (within < 0 || !infers(p, (Sharding)(value % kinds), within) || n-- > 0)
+            continue;
+        c->sharding = (Sharding)(value % kinds);
+        c->within = (int)within;
+        return true;
     }
     return false;
 }
@@ -95,7 +106,6 @@ const SettingRecord setting_weights = {
     .spares = true,
     .count = count,
     .take = take,
-    .trains = true,
     .other = other,
     .leave_open = leave_open,
     .text = text,

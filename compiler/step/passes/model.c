@@ -150,6 +150,15 @@ static bool scales_logits(const Model *m) { return m->scale[BURST_SCALE_LOGIT] >
 /* ---- tensors ---- */
 
 /* Named as Hugging Face does within the unit. */
+/* Whether units in slices have slices of it, which begin at multiples of rows or of experts: of matrices by
+ * which a token is multiplied, of adjacent ones that one operation reads at once. */
+typedef enum Slicing {
+    NO_SLICES,
+    SLICE_ROWS,
+    SLICE_TOKENS, /* rows of the vocabulary */
+    SLICE_WITH, /* the tensor before it, if the unit has that */
+    SLICE_EXPERTS
+} Slicing;
 /* Heads, ffn and experts' widths are split over tensor ranks along their dimension. */
 typedef struct Tensor {
     const char *name;
@@ -157,69 +166,76 @@ typedef struct Tensor {
     First first;
     Part *part;
     int each; /* this row and those after it, so many, are repeated for each expert */
+    Slicing slicing;
 } Tensor;
 
-static const Tensor embed_tensors[] = {{"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL}};
+static const Tensor embed_tensors[] = {
+    {"model.embed_tokens.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL, NULL, 0, SLICE_TOKENS}};
 static const Tensor layer_tensors[] = {
     {"input_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, first_norm},
     {"input_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, first_norm_bias},
-    {"self_attn.q_a_proj.weight", DIM_QUERY_LATENT, DIM_HIDDEN, FIRST_NORMAL, query_latent},
+    {"self_attn.q_a_proj.weight", DIM_QUERY_LATENT, DIM_HIDDEN, FIRST_NORMAL, query_latent, 0, SLICE_ROWS},
     {"self_attn.q_a_layernorm.weight", DIM_ONE, DIM_QUERY_LATENT, FIRST_ONES, query_latent},
-    {"self_attn.q_b_proj.weight", DIM_QUERY, DIM_QUERY_LATENT, FIRST_NORMAL, query_latent},
-    {"self_attn.kv_a_proj.weight", DIM_LATENT, DIM_HIDDEN, FIRST_NORMAL, latent},
-    {"self_attn.k_shared_proj.weight", DIM_SHARED, DIM_HIDDEN, FIRST_NORMAL, latent},
+    {"self_attn.q_b_proj.weight", DIM_QUERY, DIM_QUERY_LATENT, FIRST_NORMAL, query_latent, 0, SLICE_ROWS},
+    {"self_attn.kv_a_proj.weight", DIM_LATENT, DIM_HIDDEN, FIRST_NORMAL, latent, 0, SLICE_ROWS},
+    {"self_attn.k_shared_proj.weight", DIM_SHARED, DIM_HIDDEN, FIRST_NORMAL, latent, 0, SLICE_ROWS},
     {"self_attn.kv_a_layernorm.weight", DIM_ONE, DIM_LATENT, FIRST_ONES, latent},
     {"self_attn.k_b_proj.weight", DIM_OWN, DIM_LATENT, FIRST_NORMAL, latent},
     {"self_attn.v_b_proj.weight", DIM_VALUE, DIM_LATENT, FIRST_NORMAL, latent},
-    {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL, no_query_latent},
+    {"self_attn.q_proj.weight", DIM_QUERY, DIM_HIDDEN, FIRST_NORMAL, no_query_latent, 0, SLICE_ROWS},
     {"self_attn.q_proj.bias", DIM_ONE, DIM_QUERY, FIRST_ZEROS, qkv_bias},
     {"self_attn.q_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
     {"self_attn.q_norm.weight", DIM_ONE, DIM_QUERY, FIRST_ONES, qk_norm_all},
-    {"self_attn.gate_proj.weight", DIM_OUTPUT, DIM_HIDDEN, FIRST_NORMAL, attention_gate},
-    {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL, no_latent},
+    {"self_attn.gate_proj.weight", DIM_OUTPUT, DIM_HIDDEN, FIRST_NORMAL, attention_gate, 0, SLICE_ROWS},
+    {"self_attn.k_proj.weight", DIM_KEY, DIM_HIDDEN, FIRST_NORMAL, no_latent, 0, SLICE_ROWS},
     {"self_attn.k_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_HEAD, FIRST_ONES, qk_norm_heads},
     {"self_attn.k_norm.weight", DIM_ONE, DIM_KEY, FIRST_ONES, qk_norm_all},
-    {"self_attn.v_proj.weight", DIM_VALUE, DIM_HIDDEN, FIRST_NORMAL, no_latent},
+    {"self_attn.v_proj.weight", DIM_VALUE, DIM_HIDDEN, FIRST_NORMAL, no_latent, 0, SLICE_ROWS},
     {"self_attn.v_proj.bias", DIM_ONE, DIM_KEY, FIRST_ZEROS, qkv_bias},
-    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL, attends},
+    {"self_attn.o_proj.weight", DIM_HIDDEN, DIM_OUTPUT, FIRST_NORMAL, attends, 0, SLICE_ROWS},
     {"self_attn.o_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, o_bias},
     {BURST_INDEXER_TENSORS "q_proj.weight", DIM_INDEX_QUERY, DIM_HIDDEN, FIRST_NORMAL, indexes},
     {BURST_INDEXER_TENSORS "k_proj.weight", DIM_INDEX_KEY, DIM_HIDDEN, FIRST_NORMAL, indexes},
     {BURST_INDEXER_TENSORS "q_norm.weight", DIM_ONE, DIM_INDEX, FIRST_ONES, norms_index},
     {BURST_INDEXER_TENSORS "k_norm.weight", DIM_ONE, DIM_INDEX, FIRST_ONES, norms_index},
     /* in the order in which folders have them in one tensor */
-    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_none},
-    {"linear_attn.in_proj_qkv.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, scans},
-    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_key},
+    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_none, 0, SLICE_ROWS},
+    {"linear_attn.in_proj_qkv.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, scans, 0, SLICE_ROWS},
+    {"linear_attn.in_proj_z.weight", DIM_SCAN_VALUES, DIM_HIDDEN, FIRST_NORMAL, reads_key, 0, SLICE_ROWS},
     {"linear_attn.in_proj_b.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, reads_key}, /* a follows b */
     {"linear_attn.in_proj_a.weight", DIM_SCAN_HEADS, DIM_HIDDEN, FIRST_NORMAL, scans},
-    {"linear_attn.b_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
-    {"linear_attn.c_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
-    {"linear_attn.x_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves},
+    {"linear_attn.b_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves, 0, SLICE_ROWS},
+    {"linear_attn.c_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves, 0, SLICE_ROWS},
+    {"linear_attn.x_proj.weight", DIM_SCAN_COLUMNS, DIM_HIDDEN, FIRST_NORMAL, convolves, 0, SLICE_ROWS},
     {"linear_attn.conv1d.weight", DIM_SCAN_COLUMNS, DIM_KERNEL, FIRST_NORMAL, recurs}, /* its bias follows */
     {"linear_attn.conv1d.bias", DIM_ONE, DIM_SCAN_COLUMNS, FIRST_ZEROS, conv_bias},
     {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUE, FIRST_ONES, scan_norm_of_head},
     {"linear_attn.norm.weight", DIM_ONE, DIM_SCAN_VALUES, FIRST_ONES, scan_norm_of_row},
-    {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans},
-    {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_COLUMNS, FIRST_NORMAL, convolves},
+    {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_VALUES, FIRST_NORMAL, scans, 0, SLICE_ROWS},
+    {"linear_attn.out_proj.weight", DIM_HIDDEN, DIM_SCAN_COLUMNS, FIRST_NORMAL, convolves, 0, SLICE_ROWS},
     {"self_attn.output_norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, norms_mixer_after},
     {"post_attention_layernorm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES, second_norm},
     {"post_attention_layernorm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, second_norm_bias},
-    {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, gated},
-    {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, dense},
+    {"mlp.gate_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, gated, 0, SLICE_ROWS},
+    {"mlp.up_proj.weight", DIM_FFN, DIM_HIDDEN, FIRST_NORMAL, dense, 0, SLICE_WITH},
     {"mlp.gate_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, gate_bias},
     {"mlp.up_proj.bias", DIM_ONE, DIM_FFN, FIRST_ZEROS, mlp_bias},
-    {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL, dense},
-    {"mlp.shared_expert.gate_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, gated_shared},
-    {"mlp.shared_expert.up_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared},
-    {"mlp.shared_expert.down_proj.weight", DIM_HIDDEN, DIM_SHARED_FFN, FIRST_NORMAL, shared},
+    {"mlp.down_proj.weight", DIM_HIDDEN, DIM_FFN, FIRST_NORMAL, dense, 0, SLICE_ROWS},
+    {"mlp.shared_expert.gate_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, gated_shared, 0,
+     SLICE_ROWS},
+    {"mlp.shared_expert.up_proj.weight", DIM_SHARED_FFN, DIM_HIDDEN, FIRST_NORMAL, shared, 0, SLICE_WITH},
+    {"mlp.shared_expert.down_proj.weight", DIM_HIDDEN, DIM_SHARED_FFN, FIRST_NORMAL, shared, 0, SLICE_ROWS},
     {"mlp.shared_expert_gate.weight", DIM_ONE, DIM_HIDDEN, FIRST_NORMAL, shared_gate},
     {"mlp.router.weight", DIM_EXPERTS, DIM_HIDDEN, FIRST_NORMAL, experts},
-    {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, gated_experts, .each = 2},
-    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, gated_experts},
-    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, bare_experts, .each = 1},
-    {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, .each = 1},
+    {"mlp.experts.%d.gate_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, gated_experts, 2,
+     SLICE_EXPERTS},
+    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, gated_experts, 0,
+     SLICE_EXPERTS},
+    {"mlp.experts.%d.up_proj.weight", DIM_EXPERT_WIDTH, DIM_HIDDEN, FIRST_NORMAL, bare_experts, 1,
+     SLICE_EXPERTS},
+    {"mlp.experts.%d.down_proj.weight", DIM_HIDDEN, DIM_EXPERT_WIDTH, FIRST_NORMAL, experts, 1,
+     SLICE_EXPERTS},
     {"mlp.experts.%d.gate_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias, .each = 2},
     {"mlp.experts.%d.up_proj.bias", DIM_ONE, DIM_EXPERT_WIDTH, FIRST_ZEROS, experts_bias},
     {"mlp.experts.%d.down_proj.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, experts_bias, .each = 1},
@@ -236,7 +252,7 @@ static const Tensor layer_tensors[] = {
 static const Tensor head_tensors[] = {
     {"model.norm.weight", DIM_ONE, DIM_HIDDEN, FIRST_ONES},
     {"model.norm.bias", DIM_ONE, DIM_HIDDEN, FIRST_ZEROS, norm_bias},
-    {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL, head_of_its_own},
+    {"lm_head.weight", DIM_VOCAB, DIM_HIDDEN, FIRST_NORMAL, head_of_its_own, 0, SLICE_TOKENS},
     {"lm_head.bias", DIM_ONE, DIM_VOCAB, FIRST_ZEROS, head_bias}, /* directly after it */
 };
 
@@ -268,18 +284,32 @@ typedef struct UnitMaker {
     Arena *arena;
     const Model *model;
     const Shape *shape;
-    Vec(UnitTensor) tensors;
+    Vec(UnitTensor) tensors; /* slice: the row's Slicing, until slices are made */
     int64_t elements;
     int first, end; /* experts that the unit has: first <= expert < end */
     bool experts; /* and nothing else */
+    int slices; /* ranks that have slices of its matrices; 0: they have equal parts of the unit */
+    bool device;
+    const char *first_expert; /* the name of the row's tensor of the unit's first expert */
 } UnitMaker;
+
+/* Whether the matrix of the tensor before goes on: that of the row before, or of the same expert and of those
+ * before it. */
+static bool goes_on(const UnitMaker *u, const Tensor *row, const char *name)
+{
+    if (row->slicing == SLICE_EXPERTS)
+        return name != u->first_expert;
+    return row->slicing == SLICE_WITH && u->tensors.n &&
+           strcmp(u->tensors.at[u->tensors.n - 1].name, row[-1].name) == 0;
+}
 
 static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
 {
     const Shape *s = u->shape;
     const Dim of_rows = dim_of(u->model, row->rows), of_cols = dim_of(u->model, row->cols);
     const int64_t rows = model_dim(u->model, s, s->rank, of_rows),
-                  cols = model_dim(u->model, s, s->rank, of_cols);
+                  cols = model_dim(u->model, s, s->rank, of_cols),
+                  slice = goes_on(u, row, name) ? SLICE_GOES_ON : (int)row->slicing;
     *vec_push(u->arena,
               &u->tensors) = (UnitTensor){name,
                                           rows,
@@ -290,7 +320,8 @@ static void add_tensor(UnitMaker *u, const Tensor *row, const char *name)
                                           heads_of(of_rows, of_cols),
                                           parts_of(s, of_rows) * parts_of(s, of_cols),
                                           s->tensor > 1 && u->model->scan.heads &&
-                                              (of_rows == DIM_SCAN_COLUMNS || of_cols == DIM_SCAN_COLUMNS)};
+                                              (of_rows == DIM_SCAN_COLUMNS || of_cols == DIM_SCAN_COLUMNS),
+                                          slice};
     u->elements += rows * cols;
 }
 
@@ -298,11 +329,95 @@ static void add_experts(UnitMaker *u, const Tensor *row)
 {
     for (int e = u->first; e < u->end; e++)
         for (int i = 0; i < row->each; i++) {
-            const char *number = strstr(row[i].name, "%d");
-            add_tensor(u, &row[i],
-                       arena_printf(u->arena, "%.*s%d%s", (int)(number - row[i].name), row[i].name, e,
-                                    number + 2));
+            const char *number = strstr(row[i].name, "%d"),
+                       *name = arena_printf(u->arena, "%.*s%d%s", (int)(number - row[i].name), row[i].name, e,
+                                            number + 2);
+            u->first_expert = e == u->first && i == 0 ? name : u->first_expert;
+            add_tensor(u, &row[i], name);
         }
+}
+
+/* ---- slices ---- */
+
+/* Tensors from `first` on that are one matrix. */
+static int matrix_end(const UnitMaker *u, int first)
+{
+    int end = first + 1;
+    while (end < u->tensors.n && u->tensors.at[end].slice == SLICE_GOES_ON)
+        end++;
+    return end;
+}
+
+/* Elements of a rank's slice of the matrix; 0: each rank has the matrix whole. A device's ranks have equally
+ * many rows, a multiple of 8, since results are gathered in place by vectors of 16 bytes; logits are gathered
+ * elsewhere. */
+static int64_t slice_elements(const UnitMaker *u, int first, int end)
+{
+    const UnitTensor *t = &u->tensors.at[first];
+    const int ranks = u->slices;
+    int64_t rows = 0, each;
+    if (t->slice == NO_SLICES || ranks == 1)
+        return 0;
+    for (int i = first; i < end; i++)
+        rows += u->tensors.at[i].rows;
+    if (t->slice == SLICE_EXPERTS) {
+        const int experts = u->end - u->first;
+        return (experts + ranks - 1) / ranks * (rows / experts) * t->cols;
+    }
+    each = (rows + ranks - 1) / ranks;
+    if (!u->device)
+        return each * t->cols;
+    if (t->slice == SLICE_TOKENS)
+        return (each + 7) / 8 * 8 * t->cols;
+    return rows % (8 * ranks) == 0 ? each * t->cols : 0;
+}
+
+enum { WHOLE_ALIGN = 64 }; /* elements; slices begin aligned */
+
+/* Tensors that each rank has whole come first, each matrix in slices after them. */
+static Unit slice_unit(UnitMaker *u, Unit unit)
+{
+    UnitTensor *to = NEW_ARRAY(u->arena, UnitTensor, u->tensors.n);
+    int64_t *slice = NEW_ARRAY(u->arena, int64_t, u->tensors.n), slices = 0;
+    int n = 0;
+    for (int i = 0, end; i < u->tensors.n; i = end) {
+        end = matrix_end(u, i);
+        slice[i] = slice_elements(u, i, end);
+        for (int j = i; j < end && !slice[i]; j++) {
+            to[n] = u->tensors.at[j];
+            to[n].offset = unit.whole, to[n].slice = 0;
+            unit.whole += to[n].rows * to[n].cols;
+            n++;
+        }
+    }
+    unit.whole = (unit.whole + WHOLE_ALIGN - 1) / WHOLE_ALIGN * WHOLE_ALIGN;
+    for (int i = 0, end; i < u->tensors.n; i = end) {
+        int64_t at = unit.whole + u->slices * slices;
+        end = matrix_end(u, i);
+        for (int j = i; j < end && slice[i]; j++) {
+            to[n] = u->tensors.at[j];
+            to[n].offset = at, to[n].slice_at = unit.whole + slices;
+            to[n].slice = j == i ? slice[i] : SLICE_GOES_ON;
+            at += to[n].rows * to[n].cols;
+            n++;
+        }
+        slices += slice[i];
+    }
+    unit.shard = unit.whole + slices;
+    unit.tensor = to;
+    return unit;
+}
+
+int64_t unit_gathered(const Unit *u) { return u->whole + u->ranks * (u->shard - u->whole); }
+
+static Unit flat_unit(const UnitMaker *u, Unit unit)
+{
+    UnitTensor *t = u->tensors.at;
+    for (int i = 0; i < u->tensors.n; i++)
+        t[i].slice = 0;
+    unit.shard = (u->elements + unit.ranks - 1) / unit.ranks;
+    unit.tensor = t;
+    return unit;
 }
 
 static Unit unit_of(UnitMaker u, int ranks, const char *name, const char *full_name, const Tensor *row, int n,
@@ -313,54 +428,72 @@ static Unit unit_of(UnitMaker u, int ranks, const char *name, const char *full_n
             add_experts(&u, &row[i]);
         else if (has_part(u.model, row[i].part) && !u.experts)
             add_tensor(&u, &row[i], row[i].name);
-    return (Unit){name,        full_name,   repeat, ranks, u.elements, (u.elements + ranks - 1) / ranks,
-                  u.tensors.n, u.tensors.at};
+    const Unit unit = {.name = name,
+                       .full_name = full_name,
+                       .repeat = repeat,
+                       .ranks = ranks,
+                       .elements = u.elements,
+                       .tensors = u.tensors.n};
+    u.slices = u.slices ? ranks : 0;
+    return u.slices ? slice_unit(&u, unit) : flat_unit(&u, unit);
 }
 
 /* Of a layer's experts, group by group; last the unit of layers without. */
-static void add_groups(Arena *a, const Model *m, const Shape *s, int ranks, Unit *to)
+static void add_groups(UnitMaker of, int ranks, Unit *to)
 {
+    Arena *a = of.arena;
+    const Model *m = of.model;
+    const Shape *s = of.shape;
     const int groups = s->expert_groups, each = groups ? m->experts.experts / groups : 0;
     int layers = m->layers;
     for (int k = 0; k < model_kinds(m); k++)
         layers -= m->kinds > 1 && !model_with_kind(m, k).experts.experts ? model_layers_of(m, k) : 0;
-    for (int g = 0; g < groups; g++)
-        to[g] = unit_of((UnitMaker){.arena = a,
-                                    .model = m,
-                                    .shape = s,
-                                    .first = g * each,
-                                    .end = (g + 1) * each,
-                                    .experts = true},
-                        ranks, arena_printf(a, "experts_%d", g + 1), "model.layers.%d", layer_tensors,
+    of.experts = true;
+    for (int g = 0; g < groups; g++) {
+        of.first = g * each, of.end = (g + 1) * each;
+        to[g] = unit_of(of, ranks, arena_printf(a, "experts_%d", g + 1), "model.layers.%d", layer_tensors,
                         countof(layer_tensors), layers);
+    }
     if (groups)
-        to[groups] = (Unit){"no_experts", "model.layers.%d", groups * (m->layers - layers), ranks, 0, 0, 0,
-                            NULL};
+        to[groups] = (Unit){.name = "no_experts",
+                            .full_name = "model.layers.%d",
+                            .repeat = groups * (m->layers - layers),
+                            .ranks = ranks};
 }
 
-Units units_make(Arena *a, const Program *p, const Shape *shape, int within)
+Units units_make(Arena *a, const Program *p, const Shape *shape, int within, bool slices)
 {
     const int ranks = within ? within : p->cluster.world;
     const Model *m = &p->model;
     const int kinds = model_kinds(m);
     const int groups = shape->expert_groups, rows = 2 + kinds + groups + (groups && kinds > 1);
-    const UnitMaker of_model = {.arena = a, .model = m, .shape = shape};
+    const UnitMaker of_model = {.arena = a,
+                                .model = m,
+                                .shape = shape,
+                                .slices = slices,
+                                .device = p->target && p->target->device_memory};
     Unit *u = NEW_ARRAY(a, Unit, 3 + kinds + groups);
     u[0] = unit_of(of_model, ranks, "embedding", "model.embed_tokens", embed_tensors, countof(embed_tensors),
                    1);
     for (int k = 0; k < kinds; k++) {
         const Model of_kind = model_with_kind(m, k);
-        u[units_layer(k)] = unit_of((UnitMaker){.arena = a,
-                                                .model = &of_kind,
-                                                .shape = shape,
-                                                .end = groups ? 0 : of_kind.experts.experts},
-                                    ranks / shape->tensor, kinds > 1 ? model_kind_name(m, k) : "layer",
+        UnitMaker of = of_model;
+        of.model = &of_kind, of.end = groups ? 0 : of_kind.experts.experts;
+        u[units_layer(k)] = unit_of(of, ranks / shape->tensor, kinds > 1 ? model_kind_name(m, k) : "layer",
                                     "model.layers.%d", layer_tensors, countof(layer_tensors),
                                     model_layers_of(m, k));
     }
     u[1 + kinds] = unit_of(of_model, ranks, "head", "head", head_tensors, countof(head_tensors), 1);
-    add_groups(a, m, shape, ranks / shape->tensor, u + 2 + kinds);
-    return (Units){rows, u, ranks, 1 + kinds, groups};
+    add_groups(of_model, ranks / shape->tensor, u + 2 + kinds);
+    return (Units){rows, u, ranks, 1 + kinds, groups, slices};
+}
+
+bool units_slice_experts(const Units *u) { return u->slices && u->at[units_layer(0)].ranks > 1; }
+
+int64_t units_token_rows(const Units *u)
+{
+    const UnitTensor *t = u->at[0].tensor;
+    return t->slice / t->cols;
 }
 
 int units_layer(int kind) { return 1 + kind; }

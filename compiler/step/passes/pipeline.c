@@ -73,6 +73,19 @@ static void add_scan_scratch(Step *s, const Model *m, bool device)
         add_scratch(s, row[i].name, DIM_ONE, device ? row[i].device : row[i].host, row[i].kinds);
 }
 
+/* Logits of a token, of all ranks' rows if units are in slices; behind these the tensor ranks' rows that the
+ * head reads. */
+static int64_t next_bytes(const Step *s)
+{
+    const Model *m = &s->program->model;
+    const bool device = s->program->target->device_memory;
+    const int64_t one = device ? burst_gpu_next_bytes(m->vocab) : (int64_t)m->vocab * 4,
+                  all = s->units.slices ? 4 * s->units.ranks * units_token_rows(&s->units) : 0,
+                  row = s->program->target->activation_bytes * (int64_t)m->hidden,
+                  rows = s->units.slices && s->shape.tensor > 1 ? s->shape.tensor * row : 0;
+    return (one > all ? one : all) + rows;
+}
+
 /* Scratch for the target's loss, norms and embedding. */
 static void add_target_scratch(Step *s)
 {
@@ -86,8 +99,10 @@ static void add_target_scratch(Step *s)
     const int64_t loss = device ? burst_gpu_loss_bytes(s->loss_tile, m->vocab)
                                 : burst_loss_floats(s->tokens, s->loss_tile, m->hidden, m->vocab) * 4;
     add_scratch(s, "loss_scratch", DIM_ONE, s->forward ? 0 : loss, KINDS(OP_LOSS));
-    const int64_t next = device ? burst_gpu_next_bytes(m->vocab) : (int64_t)m->vocab * 4;
-    add_scratch(s, "next_scratch", DIM_ONE, s->forward ? next : 0, KINDS(OP_NEXT));
+    add_scratch(s, "next_scratch", DIM_ONE, s->forward ? next_bytes(s) : 0, KINDS(OP_NEXT));
+    add_scratch(s, "slice_scratch", DIM_ONE,
+                s->units.slices && device ? (int64_t)s->units.ranks * m->hidden * 2 : 0,
+                KINDS(OP_EMBED, OP_COMBINE));
     add_scratch(s, "norm_scratch", DIM_ONE, device ? burst_gpu_norm_doubles(widest_norm) * 8 : 0,
                 KINDS(OP_NORM_BACK));
     if (m->experts.experts && device)

@@ -145,6 +145,9 @@ void check_tensor_ranks(Machine *m);
  * nowhere. */
 void check_adjacent(Machine *m);
 
+/* ---- step/verify/slices.c ---- */
+void check_slices(Machine *m);
+
 /* ---- step/verify/explain.c ---- */
 void __attribute__((format(printf, 3, 4))) reject(Machine *m, StepProof proof, const char *fmt, ...);
 const char *name_of(const Machine *m, int value);

@@ -807,6 +807,7 @@ bool step_verify(Arena *a, Diags *d, const Flow *f)
     check_places(&m);
     check_tensor_ranks(&m);
     check_adjacent(&m);
+    check_slices(&m);
     if (!m.failed)
         run_all(&m);
     return !m.failed;

@@ -354,6 +354,18 @@ int burst_gpu_gather(BurstGpu *g, int unit, const BurstBf16 *shard, int64_t elem
     return gather(g, g->channels, gpu_unit_members(g, unit), shard, elements, full);
 }
 
+int burst_gpu_gather_slices(BurstGpu *g, const BurstPlan *p, int unit, const BurstBf16 *shard,
+                            BurstBf16 *full)
+{
+    const BurstUnit *u = burst_unit(p, unit);
+    Members *m = gpu_unit_members(g, unit);
+    const size_t whole = (size_t)burst_slices(p, u)->whole * sizeof *full;
+    CUDA_TRY(g, cudaMemcpyAsync(full, shard, whole, cudaMemcpyDeviceToDevice, gpu_stream(g, g->channels)));
+    for (BurstSlice x = {}; burst_next_slice(p, u, m->ranks.count, &x);)
+        BURST_TRY(gather(g, g->channels, m, shard + x.at, x.elements, full + x.gathered));
+    return BURST_OK;
+}
+
 /* Gradients that are added to other sequences' are first summed in place, then added as a whole. */
 int burst_gpu_reduce(BurstGpu *g, int unit, float *full, int64_t elements, float *shard, bool add)
 {

@@ -32,6 +32,50 @@ int burst_op_embed(BurstGpu *g, int64_t n, int hidden, const int32_t *token, con
     return gpu_launched(g, "embed");
 }
 
+/* ---- of a slice ---- */
+static __global__ void __launch_bounds__(THREADS)
+    embed_slice_kernel(int64_t first, int rows, int hidden, const int32_t *token, const BurstBf16 *slice,
+                       BurstBf16 *x)
+{
+    const int64_t row = token[0] - first;
+    const bool here = row >= 0 && row < rows;
+    const uint4 *from = (const uint4 *)(slice + (here ? row : 0) * hidden);
+    for (int i = threadIdx.x; i < hidden / VEC; i += THREADS)
+        ((uint4 *)x)[i] = here ? from[i] : make_uint4(0, 0, 0, 0);
+}
+
+int burst_gpu_embed_slice(BurstGpu *g, int64_t first, int rows, int hidden, const int32_t *token,
+                          const BurstBf16 *slice, BurstBf16 *x)
+{
+    BURST_TRY(gpu_aligned(g, "embed", hidden, address(slice) | address(x)));
+    embed_slice_kernel<<<1, THREADS, 0, g->compute>>>(first, rows, hidden, token, slice, x);
+    return gpu_launched(g, "embed");
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    sum_rows_kernel(int rows, int width, const BurstBf16 *x, BurstBf16 *y)
+{
+    const int at = VEC * (blockIdx.x * THREADS + threadIdx.x);
+    float sum[VEC] = {}, f[VEC];
+    if (at >= width)
+        return;
+    for (int r = 0; r < rows; r++) {
+        load(x + (int64_t)r * width + at, f);
+#pragma unroll
+        for (int i = 0; i < VEC; i++)
+            sum[i] += f[i];
+    }
+    store(y + at, sum);
+}
+
+int burst_gpu_sum_rows(BurstGpu *g, int rows, int width, const BurstBf16 *x, BurstBf16 *y)
+{
+    BURST_TRY(gpu_aligned(g, "sum of rows", width, address(x) | address(y)));
+    sum_rows_kernel<<<(unsigned)((width + COLUMNS - 1) / COLUMNS), THREADS, 0, g->compute>>>(rows, width, x,
+                                                                                              y);
+    return gpu_launched(g, "sum of rows");
+}
+
 /* ---- back ---- */
 static __global__ void places_kernel(int n, int32_t *place)
 {

@@ -298,22 +298,22 @@ int burst_op_head_logits(BurstGpu *g, int hidden, int first, int rows, const Bur
     return gpu_has_vector_product(&one) ? gpu_vector_product(g, &one) : logits_of(g, &h, 1, x);
 }
 
-int burst_op_head_greatest(BurstGpu *g, int hidden, int vocab, int tensors, double softcap, double bias_scale,
-                      const BurstBf16 *w, int32_t *next, float *logits)
+int burst_op_head_greatest(BurstGpu *g, int vocab, double softcap, double bias_scale, const BurstBf16 *bias,
+                           int32_t *next, float *logits)
 {
-    const Finish finish = {tensors > 1 ? w + (int64_t)vocab * hidden : NULL, (float)bias_scale,
-                           (float)softcap};
+    const Finish finish = {bias, (float)bias_scale, (float)softcap};
     next_kernel<<<1, NEXT_THREADS, 0, g->compute>>>(finish, vocab, logits, next);
     return gpu_launched(g, "the next token");
 }
 
-int burst_op_next(BurstGpu *g, int64_t row, int hidden, int vocab, int tensors, double softcap,
-                  double bias_scale, const BurstBf16 *x, const BurstBf16 *w, int32_t *next, void *scratch)
+int burst_op_next(BurstGpu *g, int64_t row, int hidden, int vocab, double softcap, double bias_scale,
+                  const BurstBf16 *x, const BurstBf16 *w, const BurstBf16 *bias, int32_t *next,
+                  void *scratch)
 {
     if (row < 0)
         return BURST_OK;
     BURST_TRY(burst_op_head_logits(g, hidden, 0, vocab, x + row * hidden, w, (float *)scratch));
-    return burst_op_head_greatest(g, hidden, vocab, tensors, softcap, bias_scale, w, next, (float *)scratch);
+    return burst_op_head_greatest(g, vocab, softcap, bias_scale, bias, next, (float *)scratch);
 }
 
 int burst_op_evaluate(BurstGpu *g, int64_t n, int hidden, int vocab, int64_t tile, int tensors,

@@ -227,12 +227,12 @@ int burst_op_head_logits(BurstExec *e, int hidden, int first, int rows, const Bu
     return burst_op_linear(e, 1, hidden, rows, 1, x, w + (int64_t)first * hidden, NULL, logits + first);
 }
 
-int burst_op_head_greatest(BurstExec *e, int hidden, int vocab, int tensors, double softcap,
-                           double bias_scale, const BurstAct *w, int32_t *next, float *logits)
+int burst_op_head_greatest(BurstExec *e, int vocab, double softcap, double bias_scale, const BurstAct *bias,
+                           int32_t *next, float *logits)
 {
     (void)e;
-    if (tensors > 1)
-        add_bias(1, vocab, (float)bias_scale, w + (int64_t)vocab * hidden, logits);
+    if (bias)
+        add_bias(1, vocab, (float)bias_scale, bias, logits);
     if (softcap > 0)
         cap_logits(vocab, (float)softcap, logits);
     *next = 0;
@@ -241,11 +241,11 @@ int burst_op_head_greatest(BurstExec *e, int hidden, int vocab, int tensors, dou
     return BURST_OK;
 }
 
-int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, int tensors, double softcap,
-                  double bias_scale, const BurstAct *x, const BurstAct *w, int32_t *next, void *scratch)
+int burst_op_next(BurstExec *e, int64_t row, int hidden, int vocab, double softcap, double bias_scale,
+                  const BurstAct *x, const BurstAct *w, const BurstAct *bias, int32_t *next, void *scratch)
 {
     if (row < 0)
         return BURST_OK;
     BURST_TRY(burst_op_head_logits(e, hidden, 0, vocab, x + row * hidden, w, (float *)scratch));
-    return burst_op_head_greatest(e, hidden, vocab, tensors, softcap, bias_scale, w, next, (float *)scratch);
+    return burst_op_head_greatest(e, vocab, softcap, bias_scale, bias, next, (float *)scratch);
 }

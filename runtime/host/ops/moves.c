@@ -65,6 +65,19 @@ int burst_op_gather(BurstExec *e, int unit, const BurstAct *shard, int64_t eleme
     return burst_gather_start(e, burst_unit_group(e, unit), shard, elements, full, a);
 }
 
+/* Matrix by matrix, each awaited. */
+int burst_op_gather_slices(BurstExec *e, const BurstPlan *p, int unit, const BurstAct *shard, BurstAct *full,
+                           BurstArrival *a)
+{
+    const BurstUnit *u = burst_unit(p, unit);
+    const BurstGroup ranks = burst_unit_group(e, unit);
+    memcpy(full, shard, (size_t)burst_slices(p, u)->whole * sizeof *full);
+    for (BurstSlice x = {0}; burst_next_slice(p, u, ranks.count, &x);)
+        BURST_TRY(burst_all_gather(e, ranks, shard + x.at, x.elements, full + x.gathered));
+    *a = (BurstArrival){0};
+    return BURST_OK;
+}
+
 int burst_op_arrived(BurstExec *e, int unit, BurstArrival *a)
 {
     burst_doing(e, "gather of weights");
