@@ -1050,7 +1050,7 @@ static void add_plan_values(Emit *e)
     if (e->alone.flow) {
         add_field(e, "alone.arena_bytes", "%zu", e->alone.host);
         add_field(e, "alone.predicted_memory", "%zu",
-                  device(e) ? e->alone.total + e->draft->memory.beside : e->alone.host);
+                  device(e) ? e->alone.total + e->alone.beside : e->alone.host);
         add_field(e, "alone.offloaded_bytes", "%zu", device(e) ? e->alone.offloaded : 0);
     }
     add_field(e, "places_gradients", mirror ? "false" : "true");

@@ -261,7 +261,7 @@ static bool verify_alone(Arena *a, Diags *d, const Draft *t)
 {
     const AloneMemory alone = memory_alone(a, t);
     const Device *least = cluster_least_memory(&t->program->cluster);
-    const double needs = (double)(alone.total + t->memory.beside);
+    const double needs = (double)(alone.total + alone.beside);
     bool inside = true;
     for (int i = 0; i < t->memory.n; i++) {
         const Buffer *b = &t->memory.at[i];

@@ -379,7 +379,7 @@ static void print_figures(const Fit *f, const Row *r, Text *out)
         const double tokens = (double)r->tokens * (double)p->train.batch;
         const bool tile = r->choice.loss_tile != f->base.loss_tile && !varies(f, SETTING_LOSS_TILE);
         const AloneMemory alone = memory_alone(f->arena, &j->draft);
-        const double evaluates = (double)(alone.total + j->draft.memory.beside);
+        const double evaluates = (double)(alone.total + alone.beside);
         text_printf(out, "%9s %12s %11s %11s %11s s %12s %6.1f %%  %s%s\n", length_text(f->arena, r->tokens),
                     grouped_text(f->arena, (double)j->draft.partition->max_tokens, 0), bytes,
                     alone.flow ? bytes_text(f->arena, evaluates, 2) : "-",

@@ -211,11 +211,14 @@ static inline int64_t burst_gpu_loss_bytes(int64_t tile, int vocab)
  * what drivers and libraries took on H200s (benchmarks/log), NCCL's connections included; programs print
  * what they measure. Inside a node channels use copy engines and have no communicator. */
 enum {
-    BURST_GPU_OWN_BYTES = 64 << 20,      /* workspace of matrix products, sums */
+    BURST_GPU_OWN_BYTES = 64 << 20, /* workspace of matrix products, sums */
     /* the CUDA context, with the kernels of the program and of cublasLt */
     BURST_GPU_CONTEXT_BYTES = 540 << 20,
     BURST_GPU_WEIGHTS_BYTES = 864 << 20, /* NCCL and the communicator of the weights */
-    BURST_GPU_CHANNEL_BYTES = 500 << 20  /* the communicator of a channel or of a second group of ranks */
+    /* of these: connections by which ranks sum gradients, and what NCCL takes for its first collective */
+    BURST_GPU_SUMS_BYTES = 305 << 20,
+    BURST_GPU_FIRST_BYTES = 170 << 20,
+    BURST_GPU_CHANNEL_BYTES = 500 << 20 /* the communicator of a channel or of a second group of ranks */
 };
 /* communicators: of groups of ranks. */
 static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int channels)
@@ -224,6 +227,15 @@ static inline int64_t burst_gpu_beside_bytes(int nodes, int communicators, int c
            (communicators > 0 ? BURST_GPU_WEIGHTS_BYTES : 0) +
            ((communicators > 1 ? communicators - 1 : 0) + (nodes > 1 ? channels : 0)) *
                (int64_t)BURST_GPU_CHANNEL_BYTES;
+}
+
+/* CUDA: what of these a rank does not take if it computes forward alone. Inside a node copy engines gather
+ * weights, and of NCCL's collectives tensor ranks alone need some. */
+static inline int64_t burst_gpu_unconnected_bytes(int nodes, int communicators, int tensor)
+{
+    if (nodes > 1 || communicators == 0)
+        return 0;
+    return (int64_t)BURST_GPU_SUMS_BYTES + (tensor > 1 ? 0 : BURST_GPU_FIRST_BYTES);
 }
 
 /* CUDA: packing bytes of one piece of an exchange; contiguous pieces need none. */

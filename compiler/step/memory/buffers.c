@@ -337,6 +337,16 @@ static int rank_groups(const Program *p, const Choice *c, const Shape *s)
            (s->key_copies > 1 && s->key_copies < s->tensor);
 }
 
+/* Of a program that computes forward alone. */
+static size_t unconnected_bytes(const Draft *d)
+{
+    const Program *p = d->program;
+    return p->target->device_memory
+               ? (size_t)burst_gpu_unconnected_bytes(p->cluster.nodes, rank_groups(p, &d->choice, &d->shape),
+                                                     d->shape.tensor)
+               : 0;
+}
+
 Memory memory_make(Arena *a, const Draft *d)
 {
     const Program *p = d->program;
@@ -371,16 +381,16 @@ Memory memory_make(Arena *a, const Draft *d)
     if (p->target->device_memory)
         add_pools(&m);
     const int channels = attentions_channels(&d->attention) ? attentions_channels(&d->attention) : 1;
+    const size_t beside = (size_t)burst_gpu_beside_bytes(p->cluster.nodes, rank_groups(p, c, &d->shape),
+                                                         channels),
+                 unconnected = p->infer.lengths ? unconnected_bytes(d) : 0;
     return (Memory){.n = m.rows.n,
                     .at = m.rows.at,
                     .host = m.host,
                     .total = p->target->device_memory ? m.device : m.host,
                     .scratch = m.scratch[0] > m.scratch[1] ? m.scratch[0] : m.scratch[1],
                     .keys = m.keys,
-                    .beside = p->target->device_memory
-                                  ? (size_t)burst_gpu_beside_bytes(p->cluster.nodes,
-                                                                   rank_groups(p, c, &d->shape), channels)
-                                  : 0};
+                    .beside = p->target->device_memory ? beside - unconnected : 0};
 }
 
 void memory_add_step(Memory *m, const Program *p, const Flow *f, Units units)
@@ -426,14 +436,15 @@ AloneMemory memory_alone(Arena *a, const Draft *d)
                          .scratch = scratch,
                          .total = m->total - (size_t)all->packed + (size_t)f->packed,
                          .host = m->host - mirror + kept,
-                         .offloaded = (size_t)f->host};
+                         .offloaded = (size_t)f->host,
+                         .beside = m->beside - unconnected_bytes(d)};
 }
 
 const char *memory_alone_text(Arena *a, const Draft *d)
 {
     const AloneMemory m = memory_alone(a, d);
     return m.flow ? arena_printf(a, "to evaluate alone (--steps 0 --evaluate) a rank needs %s\n",
-                                 bytes_text(a, (double)(m.total + d->memory.beside), 2))
+                                 bytes_text(a, (double)(m.total + m.beside), 2))
                   : "";
 }
 

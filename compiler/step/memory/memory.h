@@ -179,7 +179,7 @@ typedef struct Draft {
 typedef struct AloneMemory {
     const struct Flow *flow;
     int64_t scratch; /* of attention's forward */
-    size_t total, host, offloaded;
+    size_t total, host, offloaded, beside;
 } AloneMemory;
 AloneMemory memory_alone(Arena *a, const Draft *d);
 const char *memory_alone_text(Arena *a, const Draft *d); /* a line; "" where there is none */
