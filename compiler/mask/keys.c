@@ -201,9 +201,9 @@ enum { LISTS_BYTES = 64 << 20 };
 
 /* Ints of the lists of a selection's launch: of all lists, if they fit. Those of backward are in bands, each
  * with an order and counts of its own. */
-static int64_t selection_ints(const Program *p, int64_t forward, int64_t backward, int64_t own, int heads)
+static int64_t selection_ints(int64_t forward, int64_t backward, int64_t own, int64_t lists)
 {
-    const int64_t lists = most_lists(p, heads), most = LISTS_BYTES / (int64_t)sizeof(int32_t),
+    const int64_t most = LISTS_BYTES / (int64_t)sizeof(int32_t),
                   bands = backward + 6 * own * ((1 << BURST_MOST_BAND_BITS) - 1),
                   one = forward > bands ? forward : bands;
     if (lists * one <= most)
@@ -225,10 +225,10 @@ KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int
                            key_tiles(tokens, pieces, at_once[1] ? at_once[1] : pieces, t->backward_k)};
     const int64_t forward = ints(q[0], kv[0], halves ? 2 : 1);
     const int64_t backward = ints(kv[1], q[1], 1) + (turns ? (kv[1] + heads) * q[1] : 0);
-    int64_t most = forward > backward ? forward : backward;
-    if (p->selection_count)
-        most = selection_ints(p, forward, backward, kv[1], heads);
+    const int64_t one = forward > backward ? forward : backward;
+    const int64_t lists = k.form == 90 && !turns ? most_lists(p, heads) : 1; /* BURST_LISTS of the kernels */
+    const int64_t most = p->selection_count ? selection_ints(forward, backward, kv[1], lists) : one;
     const int64_t sides[2] = {BURST_HULLS * (q[0] * parts[0] + kv[0]),
                               BURST_HULLS * (q[1] + kv[1] * parts[1])};
-    return (KernelLists){.ints = most, .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
+    return (KernelLists){.ints = most, .one = one, .sides = sides[0] > sides[1] ? sides[0] : sides[1]};
 }

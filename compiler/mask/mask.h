@@ -81,11 +81,13 @@ void mask_comment(const char *text, Text *out);
 void mask_quote(const char *text, Text *out);
 
 /* ---- kernels.c: the CUDA attention kernels of a program's devices ---- */
-/* The largest size of one launch's lists of live tiles, for a number of queries and key chunks of `tokens`.
- * at_once: key chunks per launch of forward and backward; 0: each has a launch. halves: two launches of
- * forward have a part of the queries each. heads: query heads of a launch. turns: dQ is added in a fixed
- * order. */
-typedef struct KernelLists { int64_t ints, sides; } KernelLists;
+/* The largest size of one launch's lists of live tiles, for a number of queries and key chunks of `tokens`;
+ * one: of a mask without a selection. at_once: key chunks per launch of forward and backward; 0: each has a
+ * launch. halves: two launches of forward have a part of the queries each. heads: query heads of a launch;
+ * turns: their dQ is added in a fixed order. */
+typedef struct KernelLists {
+    int64_t ints, one, sides;
+} KernelLists;
 KernelLists kernels_lists(const Program *p, int64_t queries, int64_t tokens, int pieces, const int at_once[2],
                           bool halves, int heads, bool turns);
 

@@ -120,7 +120,7 @@ static void add_lists(MemoryMaker *m)
     add_scratch(m, BOTH, "tile_sides", "BurstSide", sizeof(BurstSide), 1, "[tiles of both sides]",
                 lists.sides);
     if (m->program->library)
-        add_kept(m, lists.ints);
+        add_kept(m, lists.one);
 }
 
 void add_device(MemoryMaker *m, const Partition *part)
