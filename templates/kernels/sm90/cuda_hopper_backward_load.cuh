@@ -70,7 +70,7 @@ enum { DQ_FULL = 1, DQ_EMPTY = 3, DS_FULL = 5, P_FULL = 6 };
 /* The order of works, which blocks take head by head, where each key head has `splits` for each of its
  * bands: works that share the query heads of a key tile. section, late: see Place; heads: of all these. */
 struct BackwardOrder {
-    int16_t splits, section, late, heads;
+    uint16_t splits, section, late, heads;
 };
 
 /* With few query heads per work, the rows that all blocks access at a time fit the L2 cache, and a long list
@@ -83,7 +83,7 @@ static __device__ __forceinline__ BackwardOrder backward_order(const BurstBackwa
     const int heads = p.lists.heads == 1 ? 1 : (BACKWARD_LEAST + tiles - 1) / tiles;
     const int splits = PLAN_DETERMINISTIC ? 1 : min(p.group, max(p.splits, (p.group + heads - 1) / heads));
     const int all = (p.kv_heads << p.lists.band_bits) * splits, late = late_heads(p.lists, all, 1);
-    return {(int16_t)splits, (int16_t)max(p.section * splits / p.group, 1), (int16_t)late, (int16_t)all};
+    return {(uint16_t)splits, (uint16_t)max(p.section * splits / p.group, 1), (uint16_t)late, (uint16_t)all};
 }
 
 /* A tile of keys and its queries: row `row` of the lists, tile `tile` of the chunk; first: the first entry.
