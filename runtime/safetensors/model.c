@@ -522,9 +522,21 @@ static json_t *adjusted_ffn(const Family *family, const Field *f, const json_t *
     return json_integer((columns + multiple - 1) / multiple * multiple);
 }
 
+static bool is_of_groups(const Field *f)
+{
+    return f->experts && (f->at == offsetof(HfModel, groups) || f->at == offsetof(HfModel, top_groups));
+}
+
+/* Whether a folder's method of choosing experts does not read its groups. */
+static bool ignores_groups(const json_t *config, const Family *f)
+{
+    const char *method = json_string_value(json_object_get(config, "topk_method"));
+    return f->moe && f->moe->method && (!method || strcmp(method, "group_limited_greedy") != 0);
+}
+
 static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
 {
-    if (is_of_none(there, f))
+    if (is_of_none(there, f) || (is_of_groups(f) && ignores_groups(config, there->family)))
         return;
     json_t *value = value_there(m, config, there->family, f), *absent = NULL,
            *adjusted = adjusted_ffn(there->family, f, config, value);
@@ -781,9 +793,11 @@ static void check_experts(Misfits *m, const json_t *config, const HfModel *plan,
         there->normalize = x->absent_normalize;
     if (has_balance(there->family))
         read_balance(m, config, plan, there);
-    const char *method = json_string_value(json_object_get(config, "topk_method"));
-    if (x->method && (!method || strcmp(method, "group_limited_greedy") != 0))
+    if (ignores_groups(config, there->family)) {
         there->groups = there->top_groups = 1;
+        if (plan && plan->groups > 1)
+            misfit(m, "topk_method is not \"group_limited_greedy\", and the plan's experts have groups");
+    }
     there->groups += !x->groups, there->top_groups += !x->top_groups;
     there->weight_scale = x->scale ? there->weight_scale : 1;
     there->alpha = x->alpha ? there->alpha : 1;
@@ -919,8 +933,7 @@ static double rope_part(const HfModel *m)
 /* Groups that the family reads only by another method of choosing. */
 static bool is_idle_group(const HfModel *m, const Field *f)
 {
-    const bool group = f->at == offsetof(HfModel, groups) || f->at == offsetof(HfModel, top_groups);
-    return f->experts && group && m->family->moe && m->family->moe->method && m->groups <= 1;
+    return is_of_groups(f) && m->family->moe && m->family->moe->method && m->groups <= 1;
 }
 
 bool model_write(json_t *config, const HfModel *m)

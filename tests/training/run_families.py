@@ -222,7 +222,7 @@ CASES = {  # name: class, its configuration
                                        layer_types=["full_attention"] + ["minimax_m3_sparse"] * 3)),
     "deepseek_v2_moe": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=24, first_k_dense_replace=1, n_shared_experts=2, routed_scaling_factor=1.5,
                                            topk_method="group_limited_greedy", n_group=4, topk_group=2)),
-    "deepseek_v2_greedy": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=None, first_k_dense_replace=0)),
+    "deepseek_v2_greedy": ("DeepseekV2", dict(MLA, **ROUTED, q_lora_rank=None, first_k_dense_replace=0, topk_method="greedy", n_group=4, topk_group=2)),
     "deepseek_v3": ("DeepseekV3", dict(MLA, **ROUTED, q_lora_rank=24, first_k_dense_replace=2, n_group=4, topk_group=2)),
     "moonlight": ("DeepseekV3", dict(MLA, **ROUTED, q_lora_rank=None, first_k_dense_replace=1, n_group=1, topk_group=1, n_shared_experts=2,
                                      routed_scaling_factor=2.446)),
@@ -698,6 +698,9 @@ class Case:
             adjusts, times, multiple = (config.pop(f"block_{name}", None) for name in ("auto_adjust_ff_dim", "ffn_dim_multiplier", "multiple_of"))
             if adjusts:
                 config["intermediate_size"] = -(-int(times * int(2 * config["intermediate_size"] / 3)) // multiple) * multiple
+        for config in (is_, wanted):  # this method of choosing reads no groups
+            for name in ("n_group", "topk_group") if config.get("topk_method") == "greedy" else ():
+                config.pop(name)
         for config in (is_, wanted) if self.case[0] == "FalconH1" else ():
             folded(config)
         apart = {name for name in is_.keys() | wanted.keys() if is_.get(name) != wanted.get(name)}
