@@ -634,8 +634,8 @@ static const Alias hunyuan_aliases[] = {{"num_experts", "num_local_experts"},
                                         {0}};
 /* A shared expert is as wide as the others, whatever moe_intermediate_size and num_shared_expert say. */
 static const ExpertFields hunyuan_fields = {
-    "num_experts",         "moe_topk",        "intermediate_size", NULL, 1, 1, 11008, true,
-    .shared_counts = true, .absent_shared = 1};
+    "num_experts",         "moe_topk",         "intermediate_size", NULL, 1, 1, 11008, true,
+    .shared_counts = true, .absent_shared = 1, .listed = true};
 static const char *const hunyuan_unread[] = {"attention_head_dim",
                                              "cla_share_factor",
                                              "eod_token_id",

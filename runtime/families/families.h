@@ -90,6 +90,7 @@ typedef struct ExpertFields {
     int absent_shared;
     bool shared_counts;
     const char *scale, *groups, *top_groups, *alpha, *limit;
+    bool listed; /* a number may be a list, of one for each layer */
     bool method; /* topk_method says whether groups are read: group_limited_greedy */
     int absent_groups, absent_top_groups;
     double absent_scale, absent_alpha, absent_limit;

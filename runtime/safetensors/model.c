@@ -349,7 +349,7 @@ static json_t *value_there(Misfits *m, const json_t *config, const Family *famil
     json_t *value = json_object_get(config, name), *again = other ? json_object_get(config, other) : NULL;
     if (is_unsaid(family, f))
         return NULL;
-    if (f->experts && is_alike(value)) /* a number for each layer */
+    if (f->experts && family->moe && family->moe->listed && is_alike(value))
         value = json_array_get(value, 0);
     if (given(value) && given(again) && !json_equal(value, again))
         misfit(m, "%s and %s are both there, and differ; remove one of them", name, other);
@@ -527,11 +527,16 @@ static bool is_of_groups(const Field *f)
     return f->experts && (f->at == offsetof(HfModel, groups) || f->at == offsetof(HfModel, top_groups));
 }
 
+static bool reads_groups(const json_t *method)
+{
+    const char *text = json_string_value(method);
+    return text && strcmp(text, "group_limited_greedy") == 0;
+}
+
 /* Whether a folder's method of choosing experts does not read its groups. */
 static bool ignores_groups(const json_t *config, const Family *f)
 {
-    const char *method = json_string_value(json_object_get(config, "topk_method"));
-    return f->moe && f->moe->method && (!method || strcmp(method, "group_limited_greedy") != 0);
+    return f->moe && f->moe->method && !reads_groups(json_object_get(config, "topk_method"));
 }
 
 static void read_field(Misfits *m, const Field *f, const json_t *config, const HfModel *plan, HfModel *there)
@@ -783,6 +788,16 @@ static void read_balance(Misfits *m, const json_t *config, const HfModel *plan, 
            there->balance, text, there->balance);
 }
 
+/* How experts are chosen; left out, it is greedy. */
+static void check_method(Misfits *m, const json_t *method)
+{
+    const char *word = json_string_value(method);
+    char text[VALUE_TEXT];
+    value_text(method, text);
+    if (method && !reads_groups(method) && (!word || strcmp(word, "greedy") != 0))
+        misfit(m, "topk_method is %s; only \"greedy\" and \"group_limited_greedy\" are computed", text);
+}
+
 /* What fields do not say is the family's. */
 static void check_experts(Misfits *m, const json_t *config, const HfModel *plan, HfModel *there)
 {
@@ -793,6 +808,8 @@ static void check_experts(Misfits *m, const json_t *config, const HfModel *plan,
         there->normalize = x->absent_normalize;
     if (has_balance(there->family))
         read_balance(m, config, plan, there);
+    if (x->method)
+        check_method(m, json_object_get(config, "topk_method"));
     if (ignores_groups(config, there->family)) {
         there->groups = there->top_groups = 1;
         if (plan && plan->groups > 1)

@@ -835,6 +835,20 @@ class Case:
             require(done.returncode == 1 and all(line in done.stderr for line in wanted), f"{self.name}: {more} is told as {done.stderr}")
         print(f"{self.name}: missing tensors, other shapes and numbers of experts are named", flush=True)
 
+    def check_methods(self):
+        """Another method of choosing, and lists where transformers reads a number, are refused; and the folder where a plan has groups."""
+        config = json.loads((self.folder / "start/config.json").read_text())
+        for more, wanted in ((dict(topk_method="noaux_tc"), 'topk_method is "noaux_tc"; only "greedy" and "group_limited_greedy" are computed'),
+                             (dict(topk_method=None), "topk_method is null; only"), (dict(num_experts_per_tok=[3] * 4), "num_experts_per_tok is [3,3,3,3]; only a whole number"),
+                             (dict(routed_scaling_factor=[1.0]), "routed_scaling_factor is [1.0]; only")):
+            status, told = self.programs.imports(self.folder / "method", json.dumps({**config, **more}))
+            require(status == 1 and wanted in told, f"{self.name}: {more} is told as {told}")
+        text = self.programs.imported(self.folder / "start")
+        require(" groups " not in text and " top 3;" in text, f"{self.name} is imported as {text}")
+        (self.folder / "grouped.burst").write_text(text.replace(" top 3;", " top 3; groups 4; top_groups 2;"))
+        told = runner.run([self.programs.tools.burstc, "one.topo", "grouped.burst", "--emit=plan"], 60, cwd=self.folder, check=False)
+        require(told.returncode == 1 and 'topk_method is not "group_limited_greedy", and the plan\'s experts have groups' in told.stderr, f"{self.name}: groups: {told.stderr}")
+
     def check_mxfp4(self, program):
         """A folder of MXFP4 blocks is what transformers makes of them; an export of it has plain weights."""
         import safetensors.torch
@@ -966,6 +980,8 @@ class Case:
                 self.check_frozen(after)
             if self.name == "qwen3_moe_some":
                 self.check_step()
+            if self.name == "deepseek_v2_greedy":
+                self.check_methods()
             if self.name == "deepseek_v3":
                 self.check_refused()
                 self.check_corrections(program)
