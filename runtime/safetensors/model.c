@@ -356,13 +356,18 @@ static json_t *value_there(Misfits *m, const json_t *config, const Family *famil
     return given(again) && !given(value) ? again : value;
 }
 
+/* The shared expert, of which transformers reads 0 as none. */
+static bool is_of_shared(const Field *f) { return f->at == offsetof(HfModel, shared_ffn); }
+
 /* New; NULL: no memory. */
 static json_t *value_of(const HfModel *m, const Field *f)
 {
     const void *at = (const char *)m + f->at;
     switch (f->kind) {
     case WHOLE: return json_integer((json_int_t) * (const int64_t *)at);
-    case RANK: return *(const int64_t *)at ? json_integer((json_int_t) * (const int64_t *)at) : json_null();
+    case RANK:
+        return *(const int64_t *)at || is_of_shared(f) ? json_integer((json_int_t) * (const int64_t *)at)
+                                                       : json_null();
     case REAL: return json_real(*(const double *)at);
     case FLAG: return json_boolean(*(const bool *)at);
     case ACT: return json_string(activation_of(m->family));
@@ -458,7 +463,7 @@ static const char *take_value(HfModel *m, const Field *f, const json_t *value)
         return *(int64_t *)at ? NULL : "a whole number from 1 to 2147483647 is computed";
     case RANK:
         *(int64_t *)at = json_is_integer(value) && whole > 0 && whole <= INT32_MAX ? whole : 0;
-        if (f->at == offsetof(HfModel, shared_ffn) && json_is_integer(value) && whole == 0)
+        if (is_of_shared(f) && json_is_integer(value) && whole == 0)
             return NULL;
         return *(int64_t *)at || json_is_null(value) ? NULL : "null or a whole number from 1 on is computed";
     case REAL: *(double *)at = real; return real > 0 ? NULL : "a number above 0 is computed";
@@ -485,7 +490,8 @@ static void take_field(Misfits *m, const Field *f, const json_t *value, bool her
     json_t *planned = plan ? value_of(plan, f) : NULL;
     value_text(value, text);
     value_text(planned, other);
-    if (planned && (f->kind == ACT ? wanted != NULL : !same_value(planned, value)))
+    const bool none = is_of_shared(f) && json_is_null(value) && json_integer_value(planned) == 0;
+    if (planned && (f->kind == ACT ? wanted != NULL : !none && !same_value(planned, value)))
         misfit(m, "%s is %s%s, expected %s", field_name(there->family, f), text, unsaid, other);
     else if (!planned && wanted)
         misfit(m, "%s is %s%s; only %s", field_name(there->family, f), text, unsaid, wanted);

@@ -229,6 +229,8 @@ CASES = {  # name: class, its configuration
     "glm4_moe": ("Glm4Moe", dict(ROUTED, head_dim=16, attention_bias=True, use_qk_norm=True, routed_scaling_factor=1.8)),
     "glm4_moe_air": ("Glm4Moe", dict(ROUTED, head_dim=32, attention_bias=True, first_k_dense_replace=0, norm_topk_prob=False)),
     "glm4_moe_lite": ("Glm4MoeLite", dict(MLA, **ROUTED, q_lora_rank=24)),
+    "ernie4_5_moe_alone": ("Ernie4_5_Moe", dict(moe_num_experts=3, moe_k=2, moe_intermediate_size=24, head_dim=24, moe_num_shared_experts=0,
+                                                moe_layer_start_index=0)),  # no shared expert
     "ernie4_5_moe": ("Ernie4_5_Moe", dict(moe_num_experts=8, moe_k=3, moe_intermediate_size=24, head_dim=16)),
     "lfm2": ("Lfm2", dict(SHORT, block_auto_adjust_ff_dim=False)),
     "lfm2_adjusted": ("Lfm2", dict(SHORT, intermediate_size=190, block_multiple_of=32, block_ffn_dim_multiplier=0.7, conv_L_cache=4,
