@@ -707,14 +707,15 @@ int use_mask(Checker *c, const Ast *call)
     int *keys = NEW_ARRAY(c->arena, int, 2);
     int64_t *reach = NEW(c->arena, int64_t);
     keys[0] = keys[1] = -1;
-    double *slowdown = NEW_ARRAY(c->arena, double, 2);
+    double *block_time = NEW_ARRAY(c->arena, double, 2);
+    block_time[0] = block_time[1] = -1;
     *reach = -1;
     *vec_push(c->arena, &c->used_masks) = (Mask){.text = text,
                                                  .expr = t.e,
                                                  .span = call->span,
                                                  .selection = selection,
                                                  .keys = keys,
-                                                 .slowdown = slowdown,
+                                                 .block_time = block_time,
                                                  .reach = reach};
     return *index;
 }

@@ -36,6 +36,13 @@ AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_
     return attention_work_of(attention_tile_sides(p, backward), backward, w, q_tokens, k_tokens);
 }
 
+double attention_slowdown(const Program *p, bool backward, int mask, PairWork whole)
+{
+    const double pairs = attention_work(p, backward, whole, p->sequence, p->sequence).pairs,
+                 parts = (double)(whole.tiles_full + whole.tiles_partial) * TILE * TILE;
+    return pairs > 0 ? fmax(1, mask_block_time(p, mask, backward) * parts / pairs) : 1;
+}
+
 /* The device's rate of that kind and value; 0: none. */
 static double row_of(const Device *d, bool backward, AttentionKind kind, int64_t value)
 {

@@ -17,6 +17,9 @@ AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_
 /* the same for many pairs; sides: attention_tile_sides, the rows and keys of a tile added up */
 AttentionWork attention_work_of(double sides, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
 double attention_tile_sides(const Program *p, bool backward);
+/* How many times as long as by these pairs tiles of blocks take under the mask: they are shorter than usual
+ * ones, and may be half empty. whole: of the sequence */
+double attention_slowdown(const Program *p, bool backward, int mask, PairWork whole);
 /* FLOP/s of the pairs of tiles */
 double attention_rate(const Device *d, bool backward, int head_dim, AttentionWork w);
 /* Columns of a head that attention's products compute at that rate: head_dim as its kernels pad it, and more

@@ -175,7 +175,7 @@ typedef struct Loader {
     int sides;    /* sides whose chunks travel */
     double *pairs;
     double tile_sides;        /* as for attention_work_of */
-    double slowdown; /* mask_slowdown */
+    double slowdown; /* attention_slowdown */
     AtOnce *at_once; /* [ranks] forward in two launches; NULL: pair by pair */
     int *launches; /* [ranks][chunks] that had the chunk's queries; NULL: not counted */
     RankLaunch *launch; /* [ranks] with launches: where forward has some for several chunks */
@@ -531,7 +531,7 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .sides = schedule_sides(s),
                 .pairs = pairs,
                 .tile_sides = attention_tile_sides(d->program, s->backward),
-                .slowdown = mask_slowdown(d->program, mask, s->backward)};
+                .slowdown = attention_slowdown(d->program, s->backward, mask, pair_whole(d->counts[mask]))};
     l.computer = computers(&l);
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);

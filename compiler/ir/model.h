@@ -100,7 +100,7 @@ typedef struct Mask {
     Span span;
     int selection; /* that it uses, counted from 1; 0: none */
     int *keys; /* [2] cached mask_keys of forward and backward, -1: not yet computed; NULL: not cached */
-    double *slowdown; /* [2] cached mask_slowdown, 0: not yet computed; NULL: not cached */
+    double *block_time; /* [2] cached mask_block_time, -1: not yet computed; NULL: not cached */
     int64_t *reach; /* cached mask_reach, -1: not yet computed; NULL: not cached */
 } Mask;
 typedef struct Train {

@@ -131,27 +131,27 @@ static const struct {
     double both, one;
 } block_times[2] = {{0.62, 0.4}, {1.04, 0.7}};
 
-static double find_slowdown(const Program *p, int mask, bool backward)
+static double find_block_time(const Program *p, int mask, bool backward)
 {
-    if (p->masks[mask].selection || kernels_of(p).form != 90 ||
+    if (p->masks[mask].selection || mask_tables(p->masks[mask].expr) || kernels_of(p).form != 90 ||
         mask_keys(p, mask, backward) != BURST_KEYS_BLOCKS)
-        return 1;
+        return 0;
     const TileCounts n = count_tiles(p, mask);
-    /* a tile has one part or two; samples of both may disagree */
+    /* a tile has one part or two; rough counts of both may disagree */
     const double tiles = (backward ? n.of[0][1] : n.of[1][0]).live,
                  parts = fmin(fmax(n.of[0][0].live, tiles), 2 * tiles), one = 2 * tiles - parts,
                  usual = parts / (backward ? 2 : 4); /* parts of a usual tile */
     return parts > 0 ? ((tiles - one) * block_times[backward].both + one * block_times[backward].one) / usual
-                     : 1;
+                     : 0;
 }
 
-double mask_slowdown(const Program *p, int mask, bool backward)
+double mask_block_time(const Program *p, int mask, bool backward)
 {
-    double *const known = p->masks[mask].slowdown;
+    double *const known = p->masks[mask].block_time;
     if (!known)
-        return find_slowdown(p, mask, backward);
-    if (known[backward] == 0)
-        known[backward] = find_slowdown(p, mask, backward);
+        return find_block_time(p, mask, backward);
+    if (known[backward] < 0)
+        known[backward] = find_block_time(p, mask, backward);
     return known[backward];
 }
 

@@ -73,9 +73,9 @@ void mask_emit_cuda(const Program *p, int mask, Text *out);
 Program mask_with_open(Arena *a, const Program *p, int selection);
 /* mask/keys.c: BURST_KEYS_*: the key tiles of attention, if the predicate has 32 bits. */
 int mask_keys(const Program *p, int mask, bool backward);
-/* How many times as long the pairs of live tiles of 64 x 64 take as in full usual tiles: more than 1 for
- * tiles of blocks, which are shorter and may be half empty. */
-double mask_slowdown(const Program *p, int mask, bool backward);
+/* The time of live parts of 64 x 64 in tiles of blocks over their time in full usual tiles. 0: other tiles
+ * are taken, or the mask has tables, whose values are not known. */
+double mask_block_time(const Program *p, int mask, bool backward);
 /* Escapes input text: for a C comment, and as a C string literal with its quotes. */
 void mask_comment(const char *text, Text *out);
 void mask_quote(const char *text, Text *out);

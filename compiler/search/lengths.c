@@ -15,7 +15,7 @@ static const Program *program_of(Arena *a, const Program *p, int64_t length)
     for (int i = 0; i < p->mask_count; i++) {
         mask[i] = p->masks[i];
         mask[i].keys = NULL;
-        mask[i].slowdown = NULL;
+        mask[i].block_time = NULL;
     }
     return q;
 }

@@ -39,7 +39,7 @@ static double unmasked_rate(const Program *p, const Device *d, bool backward, in
     const AttentionWork x = attention_work(p, backward, w, p->sequence, p->sequence);
     const double share = x.pairs > 0 ? (double)w.pairs / x.pairs : 0;
     return attention_rate(d, backward, p->model.head_dim, x) * share * model_columns(&p->model, backward) /
-           attention_columns(p, d, backward) / mask_slowdown(p, mask, backward) / 1e12;
+           attention_columns(p, d, backward) / attention_slowdown(p, backward, mask, w) / 1e12;
 }
 
 static void print_rates(const Draft *t, const Device *d, Text *out)
