@@ -4,10 +4,10 @@
  * An escalating setting saves memory, and what it saves is worth its time if layers can save more values
  * then, or if nothing fits without it. So records of the settings but `recompute` are made one step after the
  * other: from a record, each setting alone advances to its first value with which more is saved (or, if
- * nothing fits, that needs less memory), or to its next value if that is faster. Nothing faster is left out:
- * memory is largest in some part of the step, and a setting that does not save memory there gains nothing
- * until another setting has saved memory there, and then it is a step from that record. Records whose lower
- * bound cannot win are dropped. */
+ * nothing fits, that needs less memory), or to its next value if that is faster. Memory is largest in some
+ * part of the step; a setting that does not save memory there gains nothing until another has saved memory
+ * there, and then it is a step from that record. A value beyond the next one that is faster without saving
+ * memory is not tried. Records whose lower bound cannot win are dropped. */
 #include "search/internal.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ static int values_of(const Searcher *s, int place)
         return search_values(s, before_offload[place]);
     if (place < OFFLOADED)
         return search_values(s, after_offload[place - BEFORE]);
-    if (!p->layout.offload.is_auto)
+    if (!p->layout.offload.is_auto || p->infer.lengths)
         return 1;
     if (place == OFFLOADED)
         return p->model.layers > 1 ? MOST_OFFLOADED + 2 : 1;
