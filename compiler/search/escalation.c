@@ -190,6 +190,19 @@ static bool take_smallest(const Searcher *s, Candidate *x)
     return !choice_why_not(s->arena, s->program, &x->choice);
 }
 
+/* Whether the same escalating settings can save memory for both candidates. */
+bool search_escalates_alike(const Searcher *s, const Candidate *x, const Candidate *y)
+{
+    for (int setting = 0; setting < SETTING_COUNT; setting++) {
+        if (!settings[setting]->escalates)
+            continue;
+        const bool first = may_need_less(s, x, setting), second = may_need_less(s, y, setting);
+        if (first != second || (first && smallest(s, x, setting) != smallest(s, y, setting)))
+            return false;
+    }
+    return true;
+}
+
 /* As chunks of heads exclude chunks of queries. */
 bool search_excludes(const Searcher *s, const Candidate *x, int setting)
 {

@@ -247,6 +247,8 @@ void search_escalate(Searcher *s, Candidate first);
 /* Whether the setting's smallest value excludes the smallest one of a setting after it, given the candidate's
  * other values. */
 bool search_excludes(const Searcher *s, const Candidate *x, int setting);
+/* Whether the same escalating settings can save memory for both candidates, with the same smallest values. */
+bool search_escalates_alike(const Searcher *s, const Candidate *x, const Candidate *y);
 /* With nothing in the host's memory and as much saved as fits; an infinite step if that does not fit, or the
  * layout does not leave it open. */
 Candidate search_without_host(Searcher *s, const Candidate *best);

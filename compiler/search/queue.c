@@ -323,7 +323,17 @@ static bool compares(const Searcher *s, const Candidate *x)
     return s->cuts && !x->why_not && !search_layers_may_differ(s);
 }
 
-/* Tries the candidate with its escalation. */
+/* The first candidate of a list that the layout does not exclude. */
+static const Candidate *first_of(const Listed *l)
+{
+    int first = 0;
+    while (first < l->open.n - 1 && l->open.at[first].why_not)
+        first++;
+    return &l->open.at[first];
+}
+
+/* Tries the candidate with its escalation. If it fits with no schedule, no candidate of the list
+ * fits, unless other escalating settings work with the first one, as with a schedule that moves queries. */
 static void try_alone(Searcher *s, Listed *l, const Candidate *x)
 {
     const int from = s->all.n;
@@ -335,7 +345,8 @@ static void try_alone(Searcher *s, Listed *l, const Candidate *x)
         search_escalate(s, *x);
     if (bounded && s->all.n == from && isfinite(least))
         note_cut(s, x, least);
-    l->hopeless = !s->alike && !s->might_fit;
+    if (!s->alike && !s->might_fit && search_escalates_alike(s, x, first_of(l)))
+        l->hopeless = true;
 }
 
 static bool is_outdone(Searcher *s, const Candidate *x)
