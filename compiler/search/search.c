@@ -35,7 +35,11 @@ enum { MOST_LEVELS = 64, MOST_DRAWN = 8 };
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
     x->value[setting] = value;
-    return settings[setting]->take(s->program, &x->choice, value);
+    const bool takes = settings[setting]->take(s->program, &x->choice, value);
+    /* `offload` moves the optimizer's state, `update` decides where it is updated */
+    if (setting == SETTING_OFFLOAD)
+        settings[SETTING_UPDATE]->take(s->program, &x->choice, x->value[SETTING_UPDATE]);
+    return takes;
 }
 
 int search_values(const Searcher *s, int setting)
