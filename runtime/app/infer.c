@@ -258,7 +258,7 @@ static int open_prompts(BurstCtx *c, const Options *o, Reader *r)
 int infer(BurstCtx *c, const BurstPlan *p, const Options *o, void *state, BurstWeights *w)
 {
     Reader r;
-    int32_t *own = burst_take(c, (size_t)p->max_tokens * sizeof *own);
+    int32_t *own = burst_take(c, (size_t)burst_own_tokens(p, c->rank, p->max_tokens).each * sizeof *own);
     if (!own)
         return BURST_E_MEMORY;
     burst_doing(c, "allocating buffers");

@@ -260,7 +260,8 @@ typedef struct BurstPlan {
     const int64_t *lengths;
     int length_count;
     int64_t new_tokens;
-    /* Takes a prompt of n tokens, which lengths[length] holds, and the token after it; own: [max_tokens]. */
+    /* Takes a prompt of n tokens, which lengths[length] holds, and the token after it; own: for as many as
+     * burst_own_tokens has of max_tokens. */
     int (*prompt)(BurstCtx *c, void *state, int length, const int32_t *token, int64_t n, int32_t *own,
                   int32_t *next);
     int (*token)(BurstCtx *c, void *state, int32_t token,
