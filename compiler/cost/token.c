@@ -56,14 +56,23 @@ static double read_elements(const Draft *d, const Unit *u)
     return (double)(d->units.slices ? u->shard : unit_gathered(u));
 }
 
-/* Elements that a token's products read of a layer: of experts the chosen ones. */
+/* Of an expert's two or three matrices. */
+static double expert_elements(const Draft *d, const Model *m)
+{
+    const BurstExperts *e = &m->experts;
+    return ((double)burst_experts_columns(e) + e->width) * m->hidden / d->shape.tensor;
+}
+
+/* Elements that a token's products read of a layer: of experts the chosen ones. A layer's unit has none of
+ * its experts if these are in groups. */
 static double layer_elements(const Draft *d, int layer)
 {
     const Model *all = &d->program->model;
     const Model m = model_with_kind(all, model_kind(all, layer));
     double elements = read_elements(d, units_of(&d->units, all, 1 + layer));
     if (m.experts.experts > 0)
-        elements -= 3.0 * unread_experts(d, &m.experts) * m.experts.width * m.hidden / d->shape.tensor;
+        elements += (d->units.groups ? m.experts.top : -unread_experts(d, &m.experts)) *
+                    expert_elements(d, &m);
     return elements;
 }
 
