@@ -101,7 +101,7 @@ static int values_of(const Searcher *s, int place)
         return search_values(s, before_offload[place]);
     if (place < OFFLOADED)
         return search_values(s, after_offload[place - BEFORE]);
-    if (!p->layout.offload.is_auto || p->infer.lengths)
+    if (!p->layout.offload.is_auto)
         return 1;
     if (place == OFFLOADED)
         return p->model.layers > 1 ? MOST_OFFLOADED + 2 : 1;

@@ -96,10 +96,11 @@ const char *search_reason(Arena *a, const Found *f)
     int works = 0, equal = 0;
     const Evaluated *next = NULL;
     for (int i = 0; i < f->evaluated_count && !f->evaluated[i].why_not; i++) {
-        const bool as_fast = f->evaluated[i].cost.step < f->cost.step * (1 + SEARCH_TIE);
+        const Evaluated *x = &f->evaluated[i];
+        const bool as_fast = !x->ends_later && x->cost.step < f->cost.step * (1 + SEARCH_TIE);
         works++;
         equal += as_fast;
-        next = !next && !as_fast ? &f->evaluated[i] : next;
+        next = !next && !as_fast ? x : next;
     }
     if (works < 2)
         return NULL;

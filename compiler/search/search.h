@@ -17,6 +17,7 @@ typedef struct Evaluated {
     /* too_large: why_not is memory; less_evaluated: a candidate that needs less was tried */
     bool too_large, less_evaluated;
     bool too_slow;            /* and it would not win with enough memory */
+    bool ends_later;          /* a prompt's last token is later than the chosen layout's */
     size_t needs;             /* bytes of a rank, if known */
     int value[SETTING_COUNT]; /* index of each setting's value */
 } Evaluated;

@@ -292,6 +292,7 @@ static Found with_row(Arena *a, Found f, const Found *other)
     memcpy(all, f.evaluated, sizeof *all * (size_t)f.evaluated_count);
     all[f.evaluated_count] = other->evaluated[0];
     all[f.evaluated_count].chosen = false;
+    all[f.evaluated_count].ends_later = more >= SEARCH_TIE;
     all[f.evaluated_count].verdict = more < SEARCH_TIE
                                          ? "equally fast"
                                          : arena_printf(a, "%.1f %% slower until the last token", 100 * more);
@@ -318,10 +319,11 @@ static Found search_weights(Arena *a, Diags *d, const Program *p)
     return first ? with_row(a, whole, &parts) : with_row(a, parts, &whole);
 }
 
-/* A layout that does not mention `offload` leaves it open. */
+/* A layout that does not mention `offload` leaves it open where a program trains. */
 Found search_open(Arena *a, Diags *d, const Program *p)
 {
-    const Program *open = p->layout.offload.given ? p : with_open_offload(a, p);
+    const bool opens = !p->layout.offload.given && !p->infer.lengths;
+    const Program *open = opens ? with_open_offload(a, p) : p;
     return p->infer.lengths && p->layout.weights.is_auto ? search_weights(a, d, open)
                                                          : search_grouped(a, d, open);
 }
