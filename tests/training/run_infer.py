@@ -36,6 +36,7 @@ LAYOUTS = {  # ranks, layout
     "double": (4, "context 2 x 2; schedule double_ring; partition zigzag; travel keys;"),
     "tensor": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
     "tensor_two": (2, "context 1; tensor 2;"),
+    "tensor_four": (4, "context 1; tensor 4;"),
     "ring_split": (4, "context 4; schedule ring; partition zigzag; travel keys;"),
     "tensor_split": (4, "context 2; tensor 2; schedule ring; partition zigzag; travel keys;"),
     "queries": (2, "context 2; schedule ring; partition zigzag; travel keys; token chunks 2, attention;"),
@@ -45,7 +46,8 @@ TRAVELS = "weights zero3;"  # gathered layer by layer
 # divide by three ranks
 LAYOUTS |= {name: (LAYOUTS[of][0], LAYOUTS[of][1] + TRAVELS) for name, of in
             {"gathered": "ring", "tensor_gathered": "tensor", "slices": "ring", "ulysses_slices": "ulysses", "two_slices": "two",
-             "gather_slices": "gather", "tensor_slices": "tensor", "tensor_two_slices": "tensor_two", "queries_slices": "queries"}.items()}
+             "gather_slices": "gather", "tensor_slices": "tensor", "tensor_two_slices": "tensor_two", "tensor_four_slices": "tensor_four",
+             "queries_slices": "queries"}.items()}
 LAYOUTS["three_slices"] = (3, "context 3; schedule ring; partition contiguous; travel keys; weights zero3;")
 SEVERAL = [name for name in LAYOUTS if name != "one"]
 TRAINED = {"trained_llama31": "llama31", "trained_gemma2": "gemma2"}  # name: what it is before
@@ -68,10 +70,11 @@ def is_recurrent(name):
 
 
 def has_layout(name, layout):
-    """Recurrent layers have no runs of striped tokens to scan, and an odd number of key heads is not split."""
+    """Recurrent layers have no runs of striped tokens to scan, and key heads that tensor ranks do not divide are not split."""
     kind, more = run_families.CASES[TRAINED.get(name, name)]
     heads = more.get("linear_num_key_heads", more.get("mamba_n_groups", more.get("n_groups", 1)))
-    return not is_recurrent(name) or ("striped" not in layout and (heads % 2 == 0 or kind == "Lfm2" or "tensor" not in layout))
+    tensor = int((re.search(r"tensor (\d+)", layout) or "11")[1])
+    return not is_recurrent(name) or ("striped" not in layout and (heads % tensor == 0 or kind == "Lfm2"))
 
 
 class Case(run_families.Case):
@@ -84,11 +87,7 @@ class Case(run_families.Case):
     def make(self):
         import torch
         kind, more = self.case
-        torch.manual_seed(sum(map(ord, self.name)))
-        model, _ = self.model(kind, more)
-        for weight in model.parameters():
-            if weight.dim() == 1:
-                weight.data += 0.2 * torch.randn_like(weight)
+        model, _ = self.draw(kind, more, sum(map(ord, self.name)))
         model.save_pretrained(self.folder / "start")
         if self.described:
             import described_code
