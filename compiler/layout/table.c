@@ -20,6 +20,8 @@ bool setting_leave_open(int i, Layout *l)
 bool setting_fits_each(int i, const Program *p)
 {
     const SettingRecord *s = settings[i];
+    if (s->trains && p->infer.lengths)
+        return false;
     return s->spares && (s->fits_each ? s->fits_each(p) : setting_at(&p->layout, s->form->at)->is_auto);
 }
 

@@ -56,7 +56,7 @@ static Found search_rows(Arena *a, const Program *p)
 {
     Program *on_device = NEW(a, Program);
     *on_device = *p;
-    on_device->layout.offload.given = true;
+    on_device->layout.offload.given = !p->infer.lengths; /* such programs have no offload */
     const Found f = search_open(a, diags_new(a), on_device);
     return f.too_large ? search_open(a, diags_new(a), p) : f;
 }
