@@ -21,16 +21,16 @@ def config_of(shape, sequence):
 @contextlib.contextmanager
 def in_float64():
     """What models compute in float32 whatever their weights are, such as recurrent layers' states, in float64."""
-    to, narrow = torch.Tensor.to, torch.Tensor.float
+    to, narrow, zeros = torch.Tensor.to, torch.Tensor.float, torch.zeros_like
 
-    def widened(x, *args, **named):
-        return to(x, *(torch.float64 if a is torch.float32 else a for a in args),
-                  **{name: torch.float64 if value is torch.float32 else value for name, value in named.items()})
-    torch.Tensor.to, torch.Tensor.float = widened, torch.Tensor.double
+    def wider(of):
+        return lambda x, *args, **named: of(x, *(torch.float64 if a is torch.float32 else a for a in args),
+                                            **{name: torch.float64 if value is torch.float32 else value for name, value in named.items()})
+    torch.Tensor.to, torch.Tensor.float, torch.zeros_like = wider(to), torch.Tensor.double, wider(zeros)
     try:
         yield
     finally:
-        torch.Tensor.to, torch.Tensor.float = to, narrow
+        torch.Tensor.to, torch.Tensor.float, torch.zeros_like = to, narrow, zeros
 
 
 def loss(model, text, sequence):

@@ -54,7 +54,7 @@ TRAINED = {"trained_llama31": "llama31", "trained_gemma2": "gemma2"}  # name: wh
 TRAINED_STEPS = 40
 NAMES = ("llama31", "mistral", "qwen2_window", "qwen3", "phi3", "olmo2", "olmo3", "glm4", "gemma2", "gemma3", "stablelm_bias", "starcoder2",
          "cohere2", "phi2", "pythia", "deepseek_v2", "minicpm3", "granite", "smollm3", "qwen3_moe", "mixtral", "granite_code",
-         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "nemotron_h", "nemotron_h_bias", "olmo_hybrid", "olmo_hybrid_rope", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense", "falcon_h1", "falcon_h1_norm", "deepseek_v2_moe", "deepseek_v3", "glm4_moe_lite",
+         "qwen3_5", "granite4_h", "lfm2", "qwen3_next", "qwen3_5_moe", "nemotron_h", "nemotron_h_bias", "nemotron_h_moe", "olmo_hybrid", "olmo_hybrid_rope", "granite4_h_moe", "gpt_oss", "hunyuan_moe", "hunyuan_dense", "falcon_h1", "falcon_h1_norm", "deepseek_v2_moe", "deepseek_v3", "glm4_moe_lite",
          *TRAINED)
 LEAST_RECURRENT = 32  # tokens of a recurrent model's shortest length: pieces of four ranks have the rows of a convolution
 TURNS = 4  # runs until every family was tested
