@@ -109,11 +109,13 @@ static void add_lists(MemoryMaker *m)
                             attentions_at_once(&m->draft->attention, true)};
     const KernelLists lists = kernels_lists(m->program, m->queries ? m->queries : most_rows(m).tokens,
                                             keys_at_a_time(m, most_rows(m).tokens), choice_pieces(m->choice),
-                                            at_once, outputs_are_whole(m), m->draft->shape.chunk.heads, turns);
+                                            at_once, outputs_are_whole(m), m->draft->shape.chunk.heads,
+                                            turns);
     const char *shape = outputs_are_whole(m) ? "[tiles of one side][tiles of the other + 9], 8"
                                              : "[tiles of one side][tiles of the other + 5], 4";
     if (m->program->selection_count)
-        shape = "[lists][tiles of one side][tiles of the other + 9], 8, as many lists as fit in 64 MiB";
+        shape = "[lists][tiles of one side][tiles of the other + 9], 8, "
+                "as many lists as fit in 64 MiB";
     if (turns)
         shape = "[key tiles][2 * query tiles + 5], 4, [heads][query tiles]";
     add_scratch(m, BOTH, "lists", "int32_t", sizeof(int32_t), 1, shape, lists.ints);
