@@ -263,6 +263,8 @@ static Work score_work(const Step *s, const Selection *x, bool is_short)
 {
     const Program *p = s->program;
     const Heads h = scoring_heads(s, x, is_short);
+    if (h.kv_heads == 0) /* no chunk is shorter than one key head */
+        return (Work){0};
     const int64_t dim = scoring_dim(p, x), query = h.heads * dim, group = h.heads / h.kv_heads;
     const double scores = (double)select_tiles(p, x) * (double)p->sequence / (double)x->block /
                           (x->noncausal ? 1 : 2) / (double)p->sequence,
