@@ -159,12 +159,14 @@ static Candidate *best_of(Searcher *s)
     return NULL;
 }
 
-/* Whether several values of the setting were tried, or pruned. */
+/* Whether several values of the setting were tried, or pruned, or a schedule has sizes that neither its name
+ * nor the layout determines: the same value may be other sizes of another schedule. */
 static bool has_several(const Searcher *s, int setting)
 {
     bool several = setting == SETTING_DATA && s->skipped.n;
-    for (int i = 1; i < s->all.n && !several; i++)
-        several = s->all.at[i].value[setting] != s->all.at[0].value[setting];
+    for (int i = 0; i < s->all.n && !several; i++)
+        several = s->all.at[i].value[setting] != s->all.at[0].value[setting] ||
+                  (setting == SETTING_CONTEXT && coords_open(s->program, &s->all.at[i].choice));
     return several;
 }
 

@@ -126,6 +126,15 @@ bool coords_take(const Program *p, Choice *c, int n)
     return true;
 }
 
+bool coords_open(const Program *p, const Choice *c)
+{
+    int known[MAX_COORDS], open = 0;
+    known_sizes(p, c->schedule, c->ranks, known);
+    for (int i = 0; i < c->coords; i++)
+        open += !known[i];
+    return c->ranks > 1 && open > 1;
+}
+
 /* The requirement of the schedule that these sizes break; NULL: none. */
 static const char *required(Arena *a, const Choice *c)
 {

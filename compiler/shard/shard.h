@@ -83,6 +83,8 @@ bool coords_asked(const Program *p, const SchedText *t);
 int coords_most(const Program *p);                        /* most combinations of sizes */
 /* Takes the n-th combination of sizes. Returns false if there are fewer. */
 bool coords_take(const Program *p, Choice *c, int n);
+/* Whether its schedule may have other sizes: a layout that only names the schedule leaves several open. */
+bool coords_open(const Program *p, const Choice *c);
 /* why no sizes exist, or why these do not meet the schedule's requirements */
 const char *coords_why_not(Arena *a, const Program *p, const Choice *c);
 
