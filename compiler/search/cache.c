@@ -162,10 +162,10 @@ void search_forget(Searcher *s)
 {
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         arena_free(s->attended[i].arena);
-    s->attends = 0;
+    s->attends = 0, memset(s->attended, 0, sizeof s->attended);
     for (int i = 0; i < MODELLED && i < s->models; i++)
         arena_free(s->modelled[i].arena);
-    s->models = 0;
+    s->models = 0, memset(s->modelled, 0, sizeof s->modelled);
     forget_loaded(s);
     if (s->drawn)
         drawn_forget(s->drawn);
