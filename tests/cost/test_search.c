@@ -7,6 +7,7 @@
 
 #include "tools/tools.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -542,6 +543,32 @@ static void printed_layout_chooses_the_same(void **state)
 }
 
 /* With an argument: the part of that name alone. */
+/* What a search kept is freed before it reports what is too large. The report bounds a candidate again where
+ * a search of other tensor ranks took a time already. Freed memory is overwritten, so that none of it is
+ * read. */
+static void too_large_is_reported_after_models_are_freed(void **state)
+{
+    (void)state;
+    const Case k = {.nodes = 1,
+                    .gpus = 4,
+                    .sequence = "64Ki",
+                    .mask = "causal",
+                    .layout = "data 1; recompute none; offload none;",
+                    .train = "batch 1;",
+                    .memory = 40};
+    Arena *a = arena_new();
+    Diags *d = diags_new(a);
+    const Program *p = program(a, d, &k);
+    assert_non_null(p);
+    assert_int_equal(mallopt(M_PERTURB, 0xa5), 1);
+    const Found f = search_with(a, d, p, SEARCH_USUAL, 1e9);
+    mallopt(M_PERTURB, 0);
+    assert_null(f.plan);
+    assert_true(f.too_large);
+    assert_true(diags_errors(d) > 0);
+    arena_free(a);
+}
+
 int main(int args, char **arg)
 {
     const struct CMUnitTest tests[] = {
@@ -557,6 +584,7 @@ int main(int args, char **arg)
         cmocka_unit_test(need_is_never_slower_than_a_rule),
         cmocka_unit_test(staging_is_never_slower_than_a_given_one),
         cmocka_unit_test(printed_layout_chooses_the_same),
+        cmocka_unit_test(too_large_is_reported_after_models_are_freed),
     };
     if (args > 1)
         cmocka_set_test_filter(arg[1]);
