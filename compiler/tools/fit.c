@@ -29,6 +29,8 @@ typedef struct Fit {
     int64_t step;
     Vec(Row) rows;
     int64_t longest;    /* tokens of the text as written, with `chosen`; 0: none fits */
+    bool at_least;      /* longer ones were not searched */
+    int evaluations;    /* candidates of the searches of the text as written */
     const char *chosen; /* the layout */
 } Fit;
 
@@ -209,8 +211,9 @@ static int64_t longest(const Fit *f, const Choice *c, int64_t first)
 
 /* ---- the text as written ---- */
 
-/* With more ranks each of some ten searches takes seconds, and up to 1 GiB. */
-enum { MOST_SEARCHED = 64 };
+/* With more ranks each of some ten searches takes seconds, and up to 1 GiB. After so many evaluated candidates
+ * no further length is searched. */
+enum { MOST_SEARCHED = 64, MOST_EVALUATIONS = 2000 };
 
 /* Searches what the layout leaves open with so many tokens, and takes the choice as far as it fits. */
 static bool try_as_written(Fit *f, int64_t steps, Bracket *b)
@@ -220,7 +223,9 @@ static bool try_as_written(Fit *f, int64_t steps, Bracket *b)
     at.sequence = steps * f->step;
     progress_say("fit: as written, trying %s tokens", length_text(a, at.sequence));
     const Program *p = front_end(a, diags_new(a), &at);
-    const Plan *plan = p ? search_open(a, diags_new(a), p).plan : NULL;
+    const Found found = p ? search_open(a, diags_new(a), p) : (Found){0};
+    const Plan *plan = found.plan;
+    f->evaluations += found.evaluations;
     if (plan) {
         const Choice *c = &plan_draft(plan)->choice;
         b->fits = burst_max(steps, longest_of(f, c, steps));
@@ -254,20 +259,24 @@ static int64_t first_as_written(const Fit *f)
     return p && !choice_why_not(f->arena, p, &least) ? burst_max(first, longest_of(f, &least, first)) : first;
 }
 
-/* Few lengths are tried, since each takes a search. */
+static bool may_search(const Fit *f) { return f->evaluations < MOST_EVALUATIONS; }
+
+/* Few lengths are tried, since each takes a search. Sets at_least if the search ended before it found a length
+ * that does not fit and is next to the longest that does. */
 static int64_t longest_as_written(Fit *f)
 {
     Bracket b = {0};
     int64_t further = 0;
     bool fits = try_as_written(f, rounded(first_as_written(f)), &b);
-    for (int i = 0; i < DOUBLINGS && fits; i++) {
+    for (int i = 0; i < DOUBLINGS && fits && may_search(f); i++) {
         further = further ? 4 * further : apart(b.fits);
         fits = try_as_written(f, rounded(b.fits + further), &b);
     }
-    while (!b.fits && b.fails > 1)
+    while (!b.fits && b.fails > 1 && may_search(f))
         try_as_written(f, rounded(b.fails / 2), &b);
-    while (b.fits && b.fails > b.fits + apart(b.fits))
+    while (b.fits && b.fails > b.fits + apart(b.fits) && may_search(f))
         try_as_written(f, burst_max(rounded((b.fits + b.fails) / 2), b.fits + apart(b.fits)), &b);
+    f->at_least = !may_search(f) && (!b.fails || b.fails > b.fits + apart(b.fits));
     return b.fits * f->step;
 }
 
@@ -441,7 +450,8 @@ static void print_table(const Fit *f, Text *out)
         print_figures(f, &f->rows.at[r], out);
     }
     if (f->longest)
-        text_printf(out, "as written: %s, %s\n", length_text(f->arena, f->longest), f->chosen);
+        text_printf(out, "as written: %s%s, %s\n", f->at_least ? "at least " : "",
+                    length_text(f->arena, f->longest), f->chosen);
     const char *too_fast = cost_mfu_text(f->arena, highest_mfu(f));
     if (too_fast)
         text_printf(out, "%s\n", too_fast);
