@@ -657,6 +657,7 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
     b.next_wait = filled(a, n);
     link_tasks(&b);
     const int tasks = sim_tasks(b.sim);
+    const double moving = sim_moving(b.sim);
     int *overlapped = NEW_ARRAY(a, int, in->overlaps);
     for (int i = 0; i < in->overlaps; i++)
         overlapped[i] = links_collective(b.sim, in, in->overlapped[i], i ? overlapped[i - 1] : -1);
@@ -664,6 +665,7 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
     AttentionTime t = collect_all(&b, tasks);
     collect_overlapped(&b, overlapped, &t);
     t.seconds = ends ? t.seconds : INFINITY;
+    t.moving = moving;
     arena_free(a);
     return t;
 }

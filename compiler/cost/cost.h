@@ -248,6 +248,7 @@ typedef struct AttentionTime {
     double *sent, *received;       /* [ranks] bytes */
     double link_bytes, nic_bytes;  /* sent by all simulated ranks, inside nodes and between */
     double uplink_bytes[MAX_LEVELS]; /* the part of nic_bytes that leaves a unit of each level */
+    double moving; /* as attention_moving */
     double path[COST_CLASS_COUNT]; /* seconds of the critical path */
     int intervals;
     const Busy *interval;

@@ -663,6 +663,7 @@ void search_add_rival(Searcher *s, const Candidate *x)
                 r.strain.seconds += p->kind[k].layers * time->seconds;
                 r.strain.link += p->kind[k].layers * time->link_bytes;
                 r.strain.nic += p->kind[k].layers * time->nic_bytes;
+                r.strain.busiest += p->kind[k].layers * time->moving;
             }
         *vec_push(s->arena, s->rivals) = r;
     }
@@ -706,7 +707,7 @@ bool search_outdone(Searcher *s, const Candidate *x)
         const Strain *a = &r->strain, *b = &own->strain;
         const bool simpler = r->of.order < own->of.order || b->seconds - a->seconds > SEARCH_TIE * most;
         outdone = r != own && simpler && a->seconds <= b->seconds && a->link <= b->link && a->nic <= b->nic &&
-                  a->memory <= b->memory && same_but_exchange(s, &r->of, x);
+                  a->busiest <= b->busiest && a->memory <= b->memory && same_but_exchange(s, &r->of, x);
     }
     return outdone;
 }

@@ -5,9 +5,10 @@
 #include "search/search.h"
 
 /* How attention's schedule, placement and sizes load a step: seconds of all layers, forward and backward;
- * bytes sent inside nodes and between them; memory of a rank without the step's values. */
+ * bytes sent inside nodes and between them; seconds of the bytes over the busiest link or NIC, which gathers
+ * and reductions share; memory of a rank without the step's values. */
 typedef struct Strain {
-    double seconds, link, nic, memory;
+    double seconds, link, nic, busiest, memory;
 } Strain;
 typedef struct Candidate {
     Choice choice;

@@ -70,6 +70,9 @@ KNOWN = [
     # the same of more ranks
     (Problem(nodes=3, gpus=8, nics=2, device=DEVICES[1], gbps=100, link=50, memory=12, mask="prefix_lm(2Ki)", tokens=256, heads=8,
              kv_heads=2), "schedule bidirectional; context 24; travel keys; partition striped;"),
+    # attention that takes longer and sends more in all, but less over the busiest NIC, beside gathers and reductions
+    (Problem(nodes=3, gpus=8, nics=1, device=DEVICES[1], gbps=200, link=450, memory=12, mask="window(4Ki)", tokens=16, heads=16,
+             kv_heads=16), "schedule double_ring; context 3 x 8; travel queries; partition contiguous;"),
 ]
 
 
