@@ -211,8 +211,8 @@ static int64_t longest(const Fit *f, const Choice *c, int64_t first)
 
 /* ---- the text as written ---- */
 
-/* With more ranks each of some ten searches takes seconds, and up to 1 GiB. After so many evaluated candidates
- * no further length is searched. */
+/* With more ranks each of some ten searches takes seconds, and up to 1 GiB. After so many evaluated
+ * candidates no further length is searched. */
 enum { MOST_SEARCHED = 64, MOST_EVALUATIONS = 2000 };
 
 /* Searches what the layout leaves open with so many tokens, and takes the choice as far as it fits. */
@@ -261,8 +261,8 @@ static int64_t first_as_written(const Fit *f)
 
 static bool may_search(const Fit *f) { return f->evaluations < MOST_EVALUATIONS; }
 
-/* Few lengths are tried, since each takes a search. Sets at_least if the search ended before it found a length
- * that does not fit and is next to the longest that does. */
+/* Few lengths are tried, since each takes a search. Sets at_least if it ended before it found a length that
+ * does not fit and is next to the longest that does. */
 static int64_t longest_as_written(Fit *f)
 {
     Bracket b = {0};

@@ -5,6 +5,7 @@
 The count of a function is the most of its branches; a loop counts once. A call of a library (cublasLt, cub) is one launch, and so are a
 memset and a copy on the device. Calls of emitted functions (plan_...) are not counted.
 """
+import argparse
 import functools
 import math
 import pathlib
@@ -150,14 +151,18 @@ def rows(source):
 
 
 def main():
-    source = pathlib.Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=pathlib.Path, metavar="SOURCE_DIR")
+    parser.add_argument("--print", action="store_true", help="print each operation's count")
+    args = parser.parse_args()
+    source = args.source
     counter, wrong, counted = Counter(source / "runtime/cuda"), 0, 0
     for name, (functions, said) in rows(source).items():
         if not functions:
             continue
         found = max(counter.of(f) for f in functions)
         counted += 1
-        if "--print" in sys.argv:
+        if args.print:
             print(name, found, {f: counter.of(f) for f in functions})
         if found != said:
             print(f"compiler/step/operations.def: {name} launches {found} kernels ({', '.join(functions)}), and its row says {said}")
