@@ -182,7 +182,7 @@ typedef struct Loader {
     const Computer *computer; /* [ranks] simulated */
 } Loader;
 
-/* Of work in a launch for several chunks; launches take a shortest kernel's time at least. */
+/* Seconds of work in a launch for several chunks; a launch takes at least a shortest kernel's time. */
 static double joined_seconds(const Loader *l, int rank, AttentionWork w)
 {
     const Computer *with = &l->computer[rank];

@@ -155,7 +155,7 @@ static int counted_ranks(const StepModel *m, const Op *o, int block)
     return t && t->split != SPLIT_NONE ? t->parts : m->step->shape.tensor;
 }
 
-/* Of a token, experts' without rows that only fill tiles. */
+/* A token's operations; experts' without rows that only fill tiles. */
 static double work_flops(Work w) { return w.flops + w.experts; }
 
 /* Over all chunks of heads. */

@@ -56,7 +56,7 @@ static double read_elements(const Draft *d, const Unit *u)
     return (double)(d->units.slices ? u->shard : unit_gathered(u));
 }
 
-/* Of an expert's two or three matrices. */
+/* Elements of an expert's two or three matrices. */
 static double expert_elements(const Draft *d, const Model *m)
 {
     const BurstExperts *e = &m->experts;

@@ -232,7 +232,7 @@ static const char *slice_text(const Printer *p, const Op *o, int none)
                         slice_at_constant(p->emit, step_unit_row(p->step, o, p->block), t));
 }
 
-/* Of experts in slices: a later token is multiplied by this rank's, whose biases are among all experts'. */
+/* With experts in slices a later token is multiplied by this rank's; biases of all experts are whole. */
 static const char *weight_text(const Printer *p, const Op *o, int none)
 {
     const char *all = tensor_at(p, o, find_weight(p, o), 0);

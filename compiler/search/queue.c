@@ -11,7 +11,7 @@
 /* What a branch stands for, from the largest set to one candidate. */
 typedef enum Stage {
     STAGE_GROUPS,    /* all candidates of a number of groups, not listed yet; in `of`, only its number */
-    STAGE_LISTED,    /* those that differ only in weights; with the bound of the groups */
+    STAGE_LISTED,    /* candidates that differ only in weights; with the bound of the groups */
     STAGE_COMPUTING, /* the same, bounded by computing alone */
     STAGE_MOVING,    /* by the bytes that attention moves, too */
     STAGE_BOUNDED,   /* by simulated attention, and by the escalation that is needed with any weights */
@@ -33,7 +33,7 @@ typedef struct Listed {
 
 typedef struct Branch {
     double least; /* seconds of a step */
-    int64_t turn; /* among branchs with the same bound */
+    int64_t turn; /* among branches with the same bound */
     Stage stage;
     int at; /* index in of->open; STAGE_GROUPS: in s->data */
     bool levels; /* STAGE_GROUPS: of schedules with levels, which are most */
@@ -42,7 +42,7 @@ typedef struct Branch {
 
 typedef struct Queue {
     Arena *arena;
-    Vec(Branch) heap; /* branch i is not after branchs 2 i + 1 and 2 i + 2 */
+    Vec(Branch) heap; /* branch i is not after branches 2 i + 1 and 2 i + 2 */
     Vec(Listed *) lists;
     Rivals *rivals; /* [s->data.n] */
     bool many, cuts; /* of any list whose candidates are compared in --explain's table */
@@ -77,7 +77,7 @@ static Branch pop(Queue *q)
     return first;
 }
 
-/* Of branchs with the same bound, those that are nearest to a candidate come first; then simpler ones. Where
+/* Among branches with the same bound the nearest to a candidate come first, then simpler ones. Where
  * all are tried, those with the first weights come first. */
 static void push_set(Queue *q, Listed *of, int at, Stage stage, double least)
 {
@@ -234,7 +234,7 @@ static void push_listed(const Searcher *s, Queue *q, Listed *l, double least)
         const bool alone = !l->cuts || x->why_not;
         double bound = alone ? 0 : least;
         if (!l->cuts &&
-            !s->like) /* those of other lists come first: these are all tried, but not to their end */
+            !s->like) /* other lists come first: these are all tried, but not to their end */
             bound = INFINITY;
         push_set(q, l, i, alone ? STAGE_ALONE : STAGE_LISTED, bound);
     }

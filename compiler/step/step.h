@@ -33,7 +33,7 @@ typedef struct UnitTensor {
     Split split, heads;
     int parts;
     bool sections; /* a rank has some of a scan's queries, keys and values each: BURST_BY_SECTIONS */
-    /* Of units in slices: elements of a rank's slice of the matrix that begins with this tensor, and where
+    /* In a unit in slices: elements of a rank's slice of the matrix that begins with this tensor, and where
      * its shard has that slice. 0: each rank has the tensor whole; SLICE_GOES_ON: it is in the matrix of the
      * tensor before it. */
     int64_t slice, slice_at;
@@ -514,7 +514,7 @@ int64_t step_row_bytes(const Step *s, const Value *v);
 /* Units are numbered embedding 0, layers 1 .., head layers + 1; visits as burst_parts.h has them. */
 int step_units(const Step *s);
 int step_group_unit(const Step *s, int layer, int group); /* of a layer's experts, from 1 */
-/* Whether it has weights of a layer, such as its experts in groups; those of layers without experts are
+/* Whether it has weights of a layer, such as its experts in groups; units of layers without experts are
  * empty. */
 bool unit_is_of_layer(const Step *s, int unit);
 /* Groups that the experts of the block's layers are in; 0: they have none, or are in the layer's unit. */

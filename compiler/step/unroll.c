@@ -122,7 +122,7 @@ static void walk_group(Walk *w, int first, int end)
         walk_layer(w, l < s->saving.from ? BLOCK_BACKWARD_LOWER : BLOCK_BACKWARD, l);
 }
 
-/* Layers' units, then those of their experts in groups. */
+/* Layers' units, then the units of their experts in groups. */
 static void walk_layer_units(Walk *w, int block)
 {
     const int layers = w->step->program->model.layers;

@@ -101,7 +101,7 @@ typedef struct Shared {
     int64_t at, first, elements, tensor;
 } Shared;
 
-/* Of a plan with slices: the rank's tensors that have none, or its slice of the tensor's matrix. */
+/* In a plan with slices: the rank's whole tensors, or its slice of the tensor's matrix. */
 static Shared slice_of(const BurstPlan *p, int rank, const BurstUnit *u, const BurstTensor *t)
 {
     const BurstSlices *s = burst_slices(p, u);

@@ -32,7 +32,7 @@ static int count_matrices(const BurstPlan *p, int unit)
     return n;
 }
 
-/* Of the units before `end`. */
+/* Matrices of the units before `end`. */
 static int matrices_before(const BurstPlan *p, int end)
 {
     int n = 0;

@@ -21,7 +21,7 @@ static Units slice(Case *c, int ranks)
     return units_make(c->arena, &c->program, &shape, 0, true);
 }
 
-/* Of each rank's shard, in the order of the gathered unit. */
+/* Elements of each rank's shard, in the order of the gathered unit. */
 static void count_elements(const Unit *u, const char *where)
 {
     uint8_t *times = calloc((size_t)unit_gathered(u) + 1, 1);

@@ -337,7 +337,7 @@ static int rank_groups(const Program *p, const Choice *c, const Shape *s)
            (s->key_copies > 1 && s->key_copies < s->tensor);
 }
 
-/* Of a program that computes forward alone. */
+/* Bytes for NCCL that a program which computes forward alone does not need. */
 static size_t unconnected_bytes(const Draft *d)
 {
     const Program *p = d->program;

@@ -293,8 +293,8 @@ typedef struct UnitMaker {
     const char *first_expert; /* the name of the row's tensor of the unit's first expert */
 } UnitMaker;
 
-/* Whether the matrix of the tensor before goes on: that of the row before, or of the same expert and of those
- * before it. */
+/* Whether the tensor belongs to the matrix of the tensor before it: of the row before, or of the same expert
+ * and the experts before it. */
 static bool goes_on(const UnitMaker *u, const Tensor *row, const char *name)
 {
     if (row->slicing == SLICE_EXPERTS)
