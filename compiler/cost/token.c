@@ -266,18 +266,22 @@ static double slices_of_block(const Draft *d, const Block *b)
     return seconds;
 }
 
-/* Seconds in which ranks gather and add up what they computed by their slices. */
-static double all_slices(const Draft *d)
+/* The sum of a figure over the blocks that a token passes: embedding, all layers, head. */
+static double sum_of_blocks(const Draft *d, double (*figure)(const Draft *, const Block *))
 {
     const Step *s = d->memory.flow->step;
-    double seconds = slices_of_block(d, &s->block[BLOCK_EMBED]) + slices_of_block(d, &s->block[BLOCK_HEAD]);
+    double sum = figure(d, &s->block[BLOCK_EMBED]) + figure(d, &s->block[BLOCK_HEAD]);
     for (int l = 0; l < d->program->model.layers; l++)
-        seconds += slices_of_block(d, &s->block[BLOCK_FORWARD + model_kind(&d->program->model, l)]);
-    return seconds;
+        sum += figure(d, &s->block[BLOCK_FORWARD + model_kind(&d->program->model, l)]);
+    return sum;
 }
 
-static int block_launches(const Step *s, const Block *b)
+/* Seconds in which ranks gather and add up what they computed by their slices. */
+static double all_slices(const Draft *d) { return sum_of_blocks(d, slices_of_block); }
+
+static double block_launches(const Draft *d, const Block *b)
 {
+    const Step *s = d->memory.flow->step;
     int launches = 0;
     for (int i = 0; i < b->ops.n; i++)
         launches += op_stream(b->ops.at[i].kind) == STREAM_COMPUTE ? op_launches(s, &b->ops.at[i], 1) : 0;
@@ -287,11 +291,7 @@ static int block_launches(const Step *s, const Block *b)
 /* Seconds that launching a token's kernels adds to what they read. */
 static double launches_seconds(const Draft *d)
 {
-    const Step *s = d->memory.flow->step;
-    int launches = block_launches(s, &s->block[BLOCK_EMBED]) + block_launches(s, &s->block[BLOCK_HEAD]);
-    for (int l = 0; l < d->program->model.layers; l++)
-        launches += block_launches(s, &s->block[BLOCK_FORWARD + model_kind(&d->program->model, l)]);
-    return launches * d->program->target->recorded_kernel;
+    return sum_of_blocks(d, block_launches) * d->program->target->recorded_kernel;
 }
 
 double cost_continued(const Draft *d)
