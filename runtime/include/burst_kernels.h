@@ -23,7 +23,7 @@ enum { BURST_HEAD_DIM_STEP = 16, BURST_HEAD_DIM_LEAST = 32, BURST_HEAD_DIM_MOST 
 /* Chunks of queries or keys in one launch of the sm_90a form; the sm_80 form takes one. */
 enum { BURST_MOST_CHUNKS = 8 };
 
-/* Of a selection's backward: the tiles of queries are in at most 2^5 bands (BurstTileLists). */
+/* Backward of a selection splits the tiles of queries into at most 2^5 bands (BurstTileLists). */
 enum { BURST_MOST_BAND_BITS = 5 };
 
 /* Which of its form's key tiles a mask uses (mask_keys in compiler/mask/keys.c). LONG, forward only: its

@@ -71,8 +71,8 @@ typedef struct BurstUnit {
      * second */
     int repeat;
 } BurstUnit;
-/* Of a unit of a plan with slices: elements at the begin of each shard, which all ranks have; and for each of
- * its tensors the elements of a rank's slice of the matrix that begins with it. 0: each rank has the tensor
+/* A unit of a plan with slices: elements at the start of each shard, which all ranks have; and for each
+ * tensor the elements of a rank's slice of the matrix that begins with it. 0: each rank has the tensor
  * whole; -1: it is in the matrix of the tensor before it. */
 typedef struct BurstSlices {
     int64_t whole;

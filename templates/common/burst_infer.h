@@ -131,7 +131,7 @@ typedef struct PlanSliceRows {
     int64_t first, count;
 } PlanSliceRows;
 
-/* A layer's weights, or those of the embedding and the head: the rank's shard or the gathered unit. */
+/* Weights of a layer, or of the embedding and the head: the rank's shard or the gathered unit. */
 static inline BurstAct *plan_weights(const PlanState *s, BurstAct *shard, BurstAct *gathered)
 {
     return s->infer.sliced ? shard : gathered;
@@ -202,7 +202,7 @@ static inline int plan_next_slices(BurstCtx *c, PlanState *s, int hidden, int vo
 }
 
 #ifdef PLAN_SLICE_EXPERTS
-/* A later token is multiplied by those of its experts that are here; ranks add up the results. */
+/* Each rank multiplies a later token by the experts that it has; ranks add up the results. */
 static inline void plan_slice_experts(const BurstCtx *c, PlanState *s)
 {
     BurstExperts *own = &s->infer.experts;
@@ -222,7 +222,7 @@ static inline const BurstAct *plan_slice(const PlanState *s, const BurstAct *w, 
     return s->infer.sliced ? slice : w;
 }
 
-/* Of all experts those of the running ones. */
+/* The running experts' biases among all experts'. */
 static inline const BurstAct *plan_expert_biases(const PlanState *s, const BurstAct *bias)
 {
     const BurstExperts *m = plan_running_experts(s);

@@ -63,7 +63,7 @@ typedef struct BurstChosen {
  * this side; stride: tiles of the other. Both count all chunks, one after the other. */
 typedef struct BurstTileLists {
     int rows, stride;
-    /* Of a selection, `heads` query heads from a multiple of it on share a list (0: all of the launch do),
+    /* With a selection, `heads` query heads from a multiple of it on share a list (0: all of the launch do),
      * and rows of keys have a list for each of 2^band_bits bands, equal parts of the tiles of queries. sets:
      * lists times bands; set l * bands + b of order, count and list follows the one before it. */
     int heads, band_bits, sets;
