@@ -17,8 +17,8 @@ static int compared(const Searcher *s) { return s->program->cluster.world <= FEW
 
 static bool same_form(const Choice *x, const Choice *y)
 {
-    return x->data == y->data && x->partition == y->partition && x->schedule == y->schedule &&
-           x->of_mask == y->of_mask;
+    return x->data == y->data && x->tensor == y->tensor && x->partition == y->partition &&
+           x->schedule == y->schedule && x->of_mask == y->of_mask;
 }
 
 /* Simulated to its end: others may be slower than they look, and were slower than what is compared. */
@@ -56,7 +56,7 @@ void search_add_form(Searcher *s, const Candidate *x)
         i++;
     if (i == t->forms.n)
         *vec_push(s->arena, &t->forms) = (Form){x->choice, INFINITY};
-    t->forms.at[i].step = fmin(t->forms.at[i].step, x->cost.step);
+    t->forms.at[i].seconds = fmin(t->forms.at[i].seconds, search_seconds(x));
 }
 
 double search_to_be_compared(const Searcher *s, const Choice *c)
@@ -68,14 +68,14 @@ double search_to_be_compared(const Searcher *s, const Choice *c)
     for (int i = 0; i < s->tried.forms.n; i++) {
         const Form *f = &s->tried.forms.at[i];
         if (same_form(&f->choice, c))
-            most = f->step;
-        for (int k = same_partition(&f->choice, c) ? n - 1 : -1; k >= 0 && f->step < faster[k]; k--) {
+            most = f->seconds;
+        for (int k = same_partition(&f->choice, c) ? n - 1 : -1; k >= 0 && f->seconds < faster[k]; k--) {
             if (k < n - 1)
                 faster[k + 1] = faster[k];
-            faster[k] = f->step;
+            faster[k] = f->seconds;
         }
     }
-    return fmin(most, faster[n - 1]);
+    return fmin(most, faster[n - 1]) * (double)s->program->train.batch;
 }
 
 /* Whether enough candidates of its partition are faster by the plan, or as fast and found before. */
@@ -86,7 +86,7 @@ static bool enough_before(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         before += same_partition(&y->choice, &x->choice) &&
-                  (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)) &&
+                  (search_seconds(y) < search_seconds(x) || (search_seconds(y) == search_seconds(x) && i < n)) &&
                   is_fastest(s, i);
     }
     return before >= compared(s);
@@ -133,12 +133,17 @@ static void typical_batches(const CostBatches *all, int batch[TYPICAL])
     }
 }
 
+/* Seconds of a sequence over typical batches, over all of them. */
+static double typical_seconds(const Candidate *x) { return x->cost.batches.typical / (double)x->sequences; }
+
+static double mean_seconds(const Candidate *x) { return x->cost.batches.mean / (double)x->sequences; }
+
 static double least_typical(const Searcher *s)
 {
     double least = INFINITY;
     for (int i = 0; i < s->all.n; i++)
         if (s->all.at[i].cost.batches.n)
-            least = fmin(least, s->all.at[i].cost.batches.typical);
+            least = fmin(least, typical_seconds(&s->all.at[i]));
     return least;
 }
 
@@ -149,7 +154,7 @@ static Candidate *fastest(const Searcher *s)
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
         if (x->cost.batches.n == COST_BATCHES &&
-            (!best || x->cost.batches.mean < best->cost.batches.mean * (1 - SEARCH_TIE)))
+            (!best || mean_seconds(x) < mean_seconds(best) * (1 - SEARCH_TIE)))
             best = x;
     }
     return best;
@@ -177,7 +182,7 @@ Candidate *search_best_on_batches(Searcher *s)
     }
     const double most = any ? least_typical(s) * near_best : 0;
     for (int i = 0; i < s->all.n; i++)
-        if (s->all.at[i].cost.batches.n && s->all.at[i].cost.batches.typical <= most)
+        if (s->all.at[i].cost.batches.n && typical_seconds(&s->all.at[i]) <= most)
             compare(s, &s->all.at[i], all, COST_BATCHES);
     return fastest(s);
 }

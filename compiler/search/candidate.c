@@ -162,6 +162,7 @@ static void note_draft(Searcher *s, Arena *a, Candidate *x, const Draft *t)
     x->choice.ranges = t->choice.ranges;
     x->choice.whole = t->choice.whole;
     x->evaluated = true;
+    x->sequences = s->program->train.batch;
     x->too_large = t->attention.n && !memory_fits(t);
     x->fits_device = t->attention.n && device_fits(t);
     x->needs = t->memory.total + t->memory.beside;
@@ -183,6 +184,7 @@ bool search_fits_device(Searcher *s, const Choice *choice)
 
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
+    search_enter(s, &x->choice);
     const Draft t = search_draft(s, a, d, &x->choice, a == s->arena);
     x->plan = t.attention.n ? prove(s, a, d, &t) : NULL;
     if (x->plan)

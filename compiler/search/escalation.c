@@ -732,9 +732,11 @@ Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow)
     return t.best;
 }
 
-Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best)
+Candidate search_escalate_alike(Searcher *s, const Candidate *x)
 {
-    Escalated t = escalated_from(s, x, best);
+    Candidate none = search_untried(x);
+    none.cost.step = INFINITY;
+    Escalated t = escalated_from(s, x, &none);
     try_ffn_chunks(&t, x);
     return t.best;
 }

@@ -19,6 +19,8 @@ static Kind kind_of(const Evaluated *x)
     return x->too_slow ? TOO_SLOW : TOO_LARGE;
 }
 
+static double seconds_of(const Evaluated *x) { return x->cost.step / (double)x->program->train.batch; }
+
 /* Order within a kind, used by a stable sort; refused candidates with equal reasons are together. */
 static int compare(const Evaluated *x, const Evaluated *y)
 {
@@ -28,7 +30,7 @@ static int compare(const Evaluated *x, const Evaluated *y)
     if (kind != other)
         return (int)kind - (int)other;
     if (kind == WORKS)
-        return (x->cost.step > y->cost.step) - (x->cost.step < y->cost.step);
+        return (seconds_of(x) > seconds_of(y)) - (seconds_of(x) < seconds_of(y));
     return kind == REFUSED ? strcmp(x->why_not, y->why_not) : (x->needs > y->needs) - (x->needs < y->needs);
 }
 
@@ -59,6 +61,7 @@ void search_sort(Arena *a, Found *f)
 static void complete_row(Searcher *s, Arena *a, const Found *f, Evaluated *x)
 {
     Arena *own = arena_new();
+    s->program = x->program;
     const Evaluation e = search_evaluation(s, own, &x->choice);
     if (!e.why_not) {
         x->cost.step = e.cost.step;
@@ -67,7 +70,7 @@ static void complete_row(Searcher *s, Arena *a, const Found *f, Evaluated *x)
         x->cost.exposed = e.cost.exposed;
     }
     if (!e.why_not && !f->cost.batches.n)
-        x->verdict = search_verdict(a, x, &f->cost);
+        x->verdict = search_verdict(a, x, plan_draft(f->plan)->program, &f->cost);
     arena_free(own);
 }
 
@@ -97,7 +100,7 @@ const char *search_reason(Arena *a, const Found *f)
     const Evaluated *next = NULL;
     for (int i = 0; i < f->evaluated_count && !f->evaluated[i].why_not; i++) {
         const Evaluated *x = &f->evaluated[i];
-        const bool as_fast = !x->ends_later && x->cost.step < f->cost.step * (1 + SEARCH_TIE);
+        const bool as_fast = !x->ends_later && seconds_of(x) < seconds_of(&f->evaluated[0]) * (1 + SEARCH_TIE);
         works++;
         equal += as_fast;
         next = !next && !as_fast ? x : next;

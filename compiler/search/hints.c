@@ -104,15 +104,21 @@ static void hint_offload(Arena *a, const Found *f, Text *out)
                     100 * gain_of(f, other.cost.step));
 }
 
-/* Searches each number of tensor ranks anew, which takes minutes on more ranks. */
-static void hint_tensor(Arena *a, const Program *p, const Found *f, Text *out)
+/* Searches anew with `tensor` open. */
+static void hint_tensor(Arena *a, const Program *written, const Found *f, Text *out)
 {
     enum { MOST_RANKS = 64 };
-    double step;
-    const int tensor = p->cluster.world > MOST_RANKS ? 0 : search_other_tensor(a, p, f, &step);
-    if (tensor && gain_of(f, step) >= WORTH)
+    const Program *p = plan_draft(f->plan)->program;
+    Program open = *p;
+    if (p->cluster.world > MOST_RANKS || written->layout.tensor.is_auto)
+        return;
+    setting_leave_open(SETTING_TENSOR, &open.layout);
+    const Found other = search_with(a, diags_new(a), &open, SEARCH_USUAL, f->cost.step * (1 - WORTH));
+    const Program *with = other.plan ? plan_draft(other.plan)->program : p;
+    const double step = other.cost.step * (double)p->train.batch / (double)with->train.batch;
+    if (with != p && gain_of(f, step) >= WORTH)
         text_printf(out, "`tensor` is %d; `tensor auto` finds %.1f %% less time, with `tensor %d`\n",
-                    program_tensor(plan_draft(f->plan)->program), 100 * gain_of(f, step), tensor);
+                    program_tensor(p), 100 * gain_of(f, step), program_tensor(with));
 }
 
 const char *search_hints(Arena *a, const Program *p, const Found *f)

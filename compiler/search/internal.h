@@ -24,18 +24,13 @@ typedef struct Candidate {
     bool alike;            /* tried with another's escalated settings alone */
     /* position among all candidates, simpler ones first; of the first one that differs only in weights */
     int64_t order, first;
+    int64_t sequences; /* of a step, if evaluated */
     size_t needs; /* bytes of a rank, if evaluated */
     double host;  /* bytes of the host with most ranks */
 } Candidate;
 typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 typedef Vec(Parted) AllParted;
-/* Counts shared by searches of one sequence and its masks, in their arena. {0}: nothing is counted yet. */
-typedef struct Counted {
-    MaskMap **maps;
-    AllParted parted;
-    DrawnInputs *drawn;
-} Counted;
 /* Whether attention's transfers carry ranges, and its launches, cached by all that they depend on. */
 typedef struct Ranged {
     Choice choice;
@@ -84,12 +79,12 @@ typedef struct Stationary {
 /* Lower bound from computing alone, with any weights: the same for all choices with the same chunks at their
  * owners. */
 typedef struct Computed { Choice choice; Stationary of; double least; } Computed;
-typedef struct Skipped { int data; double least; } Skipped; /* least: seconds of a step */
+typedef struct Skipped { int tensor, data; double least; } Skipped; /* least: seconds of a step */
 
 /* The fastest of a schedule in a partition. */
 typedef struct Form {
     Choice choice;
-    double step;
+    double seconds; /* of a sequence */
 } Form;
 /* A candidate that attends with less strain than others, whatever their weights. */
 typedef struct Rival {
@@ -97,8 +92,8 @@ typedef struct Rival {
     Strain strain;
 } Rival;
 typedef Vec(Rival) Rivals;
-/* Summary of the first `n` tried candidates that work. fastest: seconds of a step, 0: none works; forms: only
- * with drawn batches. */
+/* Summary of the first `n` tried candidates that work. fastest: seconds of a sequence, 0: none works; forms:
+ * only with drawn batches. */
 typedef struct Tried {
     int n;
     double fastest;
@@ -129,12 +124,13 @@ typedef struct Active {
 /* Schedules that are tried together: without sizes to choose; rings of all sizes whose ranks share heads;
  * other rings of all sizes. */
 typedef enum ScheduleKind { SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS } ScheduleKind;
-typedef struct Slow { const SchedText *schedule; double least; } Slow; /* seconds of a step */
+typedef struct Slow { const SchedText *schedule; double least; } Slow; /* seconds of a sequence */
 
 typedef struct Searcher {
     Arena *arena;
     Diags *diags;
-    const Program *program;
+    const Program *program; /* of the candidate at hand: see search_enter */
+    Vec(const Program *) programs; /* with each number of tensor ranks, rising; empty: the one above */
     SearchEffort effort;
     /* step seconds of another program, which this one's must undercut; INFINITY: none */
     double other;
@@ -154,7 +150,7 @@ typedef struct Searcher {
     int models; /* how many were stored */
     int evaluations; /* candidates that went through the passes, including those for activations only */
     Speeds *speeds; /* computed on first use */
-    Candidates data; /* numbers of groups to try, falling */
+    Candidates data; /* numbers of groups to try, falling, of each program */
     Rivals *rivals; /* of the current number of groups: whose strain is known */
     Candidates all;  /* tried candidates, simpler ones first */
     Tried tried;
@@ -164,7 +160,7 @@ typedef struct Searcher {
     bool like_in_form; /* each schedule in each partition is to be compared, however slow by its plan */
     bool alike; /* with the escalated settings of `like` */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */
-    Candidate nearest; /* if any was cut: the one with the lowest bound, in seconds */
+    Candidate nearest; /* if any was cut: the one with the lowest bound, in seconds of a sequence */
     double nearest_least;
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
     bool thorough; /* but memory is packed as tightly as the winner's */
@@ -219,11 +215,12 @@ bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind ki
 Candidate search_with_escalation(const Candidate *x, const Candidate *like);
 bool search_same_but_escalation(const Candidate *x, const Candidate *y); /* they differ in these at most */
 void search_forget_tried(Searcher *s); /* tried candidates changed */
-/* As search_with, or with advice as search(). Adds its counts to `counted`. */
-Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
-                     Counted *counted);
-/* Of a row that works, compared with the chosen layout: "equally fast", "3.1 % slower (...)" */
-const char *search_verdict(Arena *a, const Evaluated *x, const Cost *best);
+/* Takes the program with the choice's tensor ranks. */
+void search_enter(Searcher *s, const Choice *c);
+/* Seconds of a sequence: batches of programs with other numbers of tensor ranks may differ. */
+double search_seconds(const Candidate *x);
+/* Of a row that works, compared with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
+const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best);
 /* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
@@ -255,12 +252,12 @@ bool search_escalates_alike(const Searcher *s, const Candidate *x, const Candida
 Candidate search_without_host(Searcher *s, const Candidate *best);
 /* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
-/* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the faster
- * of `best` and this one with as much saved as fits. */
+/* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the fastest with
+ * as much saved as fits, in chunks of the feed-forward network that allow to save more. */
 double search_least_alike(Searcher *s, const Candidate *x);
 /* With as much saved as fits, and its other settings as they are. *slow: it would not win if it fitted. */
 Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow);
-Candidate search_escalate_alike(Searcher *s, const Candidate *x, const Candidate *best);
+Candidate search_escalate_alike(Searcher *s, const Candidate *x);
 /* With as much saved as fits where memory is packed as tightly as can be; a copy if that is no more. */
 Candidate search_save_more(Searcher *s, const Candidate *best);
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);

@@ -124,8 +124,14 @@ static bool is_tried(const Searcher *s, int setting, int value)
 /* Position among all candidates: values of the settings before weights, of weights, and of those after. */
 static int64_t order_of(const Listed *l, const Candidate *x)
 {
-    enum { KINDS = SCHEDULES_LEVELS + 1, MOST_HEADS = 1 << 24, MOST_WEIGHTS = 1 << 6, MOST_TAILS = 1 << 8 };
-    const int64_t of = (int64_t)x->value[SETTING_DATA] * KINDS + l->kind;
+    enum {
+        KINDS = SCHEDULES_LEVELS + 1,
+        MOST_DATA = 1 << 16,
+        MOST_HEADS = 1 << 24,
+        MOST_WEIGHTS = 1 << 6,
+        MOST_TAILS = 1 << 8
+    };
+    const int64_t of = ((int64_t)x->value[SETTING_TENSOR] * MOST_DATA + x->value[SETTING_DATA]) * KINDS + l->kind;
     return ((of * MOST_HEADS + l->heads) * MOST_WEIGHTS + x->value[SETTING_WEIGHTS]) * MOST_TAILS + l->tails;
 }
 
@@ -248,9 +254,10 @@ static void push_kind(Searcher *s, Queue *q, int data, ScheduleKind kind, double
 
 /* ---- one branch ---- */
 
-/* Records a candidate that was pruned with this lower bound. */
-static void note_cut(Searcher *s, const Candidate *x, double least)
+/* Records a candidate that was pruned with this lower bound on its step. */
+static void note_cut(Searcher *s, const Candidate *x, double step)
 {
+    const double least = step / (double)s->program->train.batch;
     int i = 0;
     while (i < s->slow.n && s->slow.at[i].schedule != x->choice.schedule)
         i++;
@@ -429,8 +436,9 @@ static bool is_lost(Searcher *s, const Branch *n)
 {
     if (n->stage == STAGE_GROUPS) {
         const bool slow = n->least >= search_fastest(s) * (1 - SEARCH_TIE);
+        const Choice *c = &s->data.at[n->at].choice;
         if (slow && !n->levels)
-            *vec_push(s->arena, &s->skipped) = (Skipped){s->data.at[n->at].choice.data, n->least};
+            *vec_push(s->arena, &s->skipped) = (Skipped){c->tensor, c->data, n->least};
         return slow;
     }
     const Candidate *x = &n->of->open.at[n->at];
@@ -450,6 +458,7 @@ static bool is_lost(Searcher *s, const Branch *n)
 /* Sets what the searcher knows of the branch's list. */
 static void enter(Searcher *s, const Branch *n)
 {
+    search_enter(s, n->of ? &n->of->open.at[n->at].choice : &s->data.at[n->at].choice);
     if (!n->of)
         return;
     s->rivals = n->of->rivals;
@@ -529,6 +538,7 @@ void search_all(Searcher *s)
     Queue q = queue_new(s);
     for (int levels = 0; levels < 2; levels++)
         for (int i = 0; i < s->data.n; i++) {
+            search_enter(s, &s->data.at[i].choice);
             const double least = pairs ? data_least(s->program, pairs, s->data.at[i].choice.data) : 0;
             push(&q, (Branch){least, ((int64_t)levels << 32) + i, STAGE_GROUPS, i, levels, NULL});
         }
@@ -539,7 +549,8 @@ void search_variants(Searcher *s, const Candidate *like, unsigned varies, unsign
 {
     const Candidate copy = *like;
     Queue q = queue_new(s);
-    Candidate data = {0};
+    Candidate data = {.value[SETTING_TENSOR] = like->value[SETTING_TENSOR]};
+    search_enter(s, &like->choice);
     search_take(s, &data, SETTING_DATA, like->value[SETTING_DATA]);
     s->like = &copy;
     s->varies = varies;

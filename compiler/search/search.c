@@ -47,12 +47,49 @@ int search_values(const Searcher *s, int setting)
     return settings[setting]->count ? settings[setting]->count(s->program) : 0;
 }
 
+/* Whether layers can be split over so many ranks of one node: tensor ranks wait for each other several times
+ * per layer, so they are neighbours. */
+static bool may_split(const Program *p, int tensor)
+{
+    bool may = tensor_divides(&p->model, p->cluster.world, tensor);
+    for (int g = 0; g < p->cluster.group_count; g++)
+        may &= p->cluster.groups[g].gpus % tensor == 0;
+    return may;
+}
+
+/* Each number of tensor ranks determines how many ranks share sequences, and so what the layout's other
+ * numbers mean: it is checked like a layout that has it. Returns whether there is any. */
+static bool choose_programs(Searcher *s)
+{
+    const Program *p = s->program;
+    for (int tensor = 1; tensor <= p->cluster.world && p->layout.tensor.is_auto; tensor++) {
+        const Program *with = may_split(p, tensor)
+                                  ? program_with_tensor(s->arena, diags_new(s->arena), p, tensor)
+                                  : NULL;
+        if (with)
+            *vec_push(s->arena, &s->programs) = with;
+    }
+    if (!p->layout.tensor.is_auto)
+        *vec_push(s->arena, &s->programs) = p;
+    return s->programs.n > 0;
+}
+
+void search_enter(Searcher *s, const Choice *c)
+{
+    for (int i = 0; i < s->programs.n; i++)
+        if (program_tensor(s->programs.at[i]) == choice_tensor(c))
+            s->program = s->programs.at[i];
+}
+
 static void choose_data(Searcher *s)
 {
-    for (int n = 0; n < search_values(s, SETTING_DATA); n++) {
-        Candidate x = {0};
-        if (search_take(s, &x, SETTING_DATA, n))
-            *vec_push(s->arena, &s->data) = x;
+    for (int i = 0; i < s->programs.n; i++) {
+        s->program = s->programs.at[i];
+        for (int n = 0; n < search_values(s, SETTING_DATA); n++) {
+            Candidate x = {.value[SETTING_TENSOR] = i};
+            if (search_take(s, &x, SETTING_DATA, n))
+                *vec_push(s->arena, &s->data) = x;
+        }
     }
 }
 
@@ -66,6 +103,8 @@ const char *search_choose_layers(Searcher *s, Choice *c)
 
 bool search_works(const Candidate *x) { return x->evaluated && !x->why_not; }
 
+double search_seconds(const Candidate *x) { return x->cost.step / (double)x->sequences; }
+
 static double fastest_here(Searcher *s)
 {
     Tried *t = &s->tried;
@@ -73,11 +112,11 @@ static double fastest_here(Searcher *s)
         const Candidate *x = &s->all.at[t->n];
         if (!search_works(x))
             continue;
-        t->fastest = t->fastest ? fmin(t->fastest, x->cost.step) : x->cost.step;
+        t->fastest = t->fastest ? fmin(t->fastest, search_seconds(x)) : search_seconds(x);
         if (mask_draws(s->program))
             search_add_form(s, x);
     }
-    return t->fastest ? t->fastest : INFINITY;
+    return t->fastest ? t->fastest * (double)s->program->train.batch : INFINITY;
 }
 
 /* Tried candidates changed. */
@@ -92,8 +131,8 @@ static double fastest_alike(const Searcher *s)
     double least = INFINITY;
     for (int i = 0; i < s->all.n; i++)
         if (search_works(&s->all.at[i]) && !s->all.at[i].choice.of_mask)
-            least = fmin(least, s->all.at[i].cost.step);
-    return least;
+            least = fmin(least, search_seconds(&s->all.at[i]));
+    return least * (double)s->program->train.batch;
 }
 
 static const double tie = SEARCH_TIE;
@@ -135,6 +174,7 @@ void search_try(Searcher *s, Candidate *x)
     if (x->why_not)
         return;
     s->evaluations++;
+    search_enter(s, &x->choice);
     say_progress(s, x);
     if (s->single && !s->activations_only) {
         search_evaluate(s, s->arena, x, diags_new(s->arena));
@@ -152,9 +192,9 @@ void search_try(Searcher *s, Candidate *x)
 /* The first within a tie of the fastest: simpler ones come first. */
 static Candidate *best_of(Searcher *s)
 {
-    const double most = fastest_here(s) / (1 - tie);
+    const double most = fastest_here(s) / (double)s->program->train.batch / (1 - tie);
     for (int i = 0; i < s->all.n; i++)
-        if (search_works(&s->all.at[i]) && s->all.at[i].cost.step <= most)
+        if (search_works(&s->all.at[i]) && search_seconds(&s->all.at[i]) <= most)
             return &s->all.at[i];
     return NULL;
 }
@@ -178,25 +218,30 @@ static bool has_column(const Searcher *s, int setting)
 static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candidate *best)
 {
     const CostBatches *b = &x->cost.batches, *least = &best->cost.batches;
+    const double each = (double)best->sequences / (double)x->sequences;
     if (!b->n)
         return "slower by its plan than others in its partition";
     if (b->n < least->n)
         return arena_printf(a, "%.1f %% slower over %d typical drawn batches",
-                            100 * fmax(0, b->typical / least->typical - 1), b->n);
-    return arena_printf(a, "%.1f %% slower over drawn batches", 100 * fmax(0, b->mean / least->mean - 1));
+                            100 * fmax(0, b->typical * each / least->typical - 1), b->n);
+    return arena_printf(a, "%.1f %% slower over drawn batches", 100 * fmax(0, b->mean * each / least->mean - 1));
 }
 
-const char *search_verdict(Arena *a, const Evaluated *x, const Cost *best)
+const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best)
 {
-    if (x->cost.step < best->step * (1 + tie))
+    const double each = (double)p->train.batch / (double)x->program->train.batch,
+                 more = x->cost.step * each / best->step - 1;
+    if (more < tie)
         return "equally fast";
-    return arena_printf(a, "%.1f %% slower (%s)", 100 * (x->cost.step / best->step - 1),
+    return arena_printf(a, "%.1f %% slower (%s)", 100 * more,
                         cost_loses_text(a, &x->choice, &x->cost, best));
 }
 
 static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
 {
-    Evaluated t = {.choice = x->choice,
+    search_enter(s, &x->choice);
+    Evaluated t = {.program = s->program,
+                   .choice = x->choice,
                    .cost = x->cost,
                    .why_not = x->why_not,
                    .chosen = x == best,
@@ -212,33 +257,44 @@ static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *
     else if (search_works(x) && best->cost.batches.n)
         t.verdict = verdict_on_batches(s->arena, x, best);
     else if (search_works(x))
-        t.verdict = search_verdict(s->arena, &t, &best->cost);
+        t.verdict = search_verdict(s->arena, &t, plan_draft(best->plan)->program, &best->cost);
     return t;
 }
 
-/* The fastest of so many groups; if none works, the last tried. */
-static const Candidate *fastest_of(const Searcher *s, int data)
+static bool same_tensor(const Choice *x, const Choice *y) { return choice_tensor(x) == choice_tensor(y); }
+
+/* The fastest of so many tensor ranks and groups (data 0: of any number); if none works, the last tried. */
+static const Candidate *fastest_of(const Searcher *s, const Choice *like, int data)
 {
     const Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *x = &s->all.at[i];
-        if (x->choice.data == data &&
+        if (same_tensor(&x->choice, like) && (!data || x->choice.data == data) &&
             (!best || !search_works(best) || (search_works(x) && x->cost.step < best->cost.step)))
             best = x;
     }
     return best;
 }
 
-/* Keeps all candidates with as many groups as the winner, and the best of every other number. */
+/* Whether a candidate has a row: all with as many groups as the winner do, and the best of every other number;
+ * of other numbers of tensor ranks only the best. */
+static bool has_row(const Searcher *s, const Candidate *x, const Candidate *best)
+{
+    const Choice *c = &x->choice;
+    if (!same_tensor(c, &best->choice))
+        return search_works(x) && x == fastest_of(s, c, 0);
+    return c->data == best->choice.data || x == fastest_of(s, c, c->data);
+}
+
 static void keep_tried(Searcher *s, const Candidate *best, Found *f)
 {
     Vec(Evaluated) kept = {0};
     for (int i = 0; i < s->all.n; i++)
-        if (s->all.at[i].choice.data == best->choice.data ||
-            &s->all.at[i] == fastest_of(s, s->all.at[i].choice.data))
+        if (has_row(s, &s->all.at[i], best))
             *vec_push(s->arena, &kept) = evaluated_of(s, &s->all.at[i], best);
     f->evaluated = kept.at;
     f->evaluated_count = kept.n;
+    search_enter(s, &best->choice);
 }
 
 /* Remarks on schedules of which no candidate was tried. */
@@ -249,9 +305,10 @@ static void remark_slow(Searcher *s, Text *t)
         bool tried = false;
         for (int j = 0; j < s->all.n; j++)
             tried |= s->all.at[j].choice.schedule == slow->schedule;
-        if (!tried && slow->least > fastest_here(s))
+        const double least = slow->least * (double)s->program->train.batch;
+        if (!tried && least > fastest_here(s))
             text_printf(t, "%-13s not tried: at least %s, %.1f %% slower\n", slow->schedule->name,
-                        time_text(s->arena, slow->least, 3), 100 * (slow->least / fastest_here(s) - 1));
+                        time_text(s->arena, least, 3), 100 * (least / fastest_here(s) - 1));
     }
 }
 
@@ -275,8 +332,9 @@ static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
 {
     Text t = {0};
     for (int i = 0; i < s->skipped.n; i++)
-        text_printf(&t, "%-5d not tried: at least %s even with perfect balance and overlap\n",
-                    s->skipped.at[i].data, time_text(s->arena, s->skipped.at[i].least, 3));
+        if (s->skipped.at[i].tensor == d->choice.tensor)
+            text_printf(&t, "%-5d not tried: at least %s even with perfect balance and overlap\n",
+                        s->skipped.at[i].data, time_text(s->arena, s->skipped.at[i].least, 3));
     remark_slow(s, &t);
     if (s->unfit)
         text_printf(&t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
@@ -338,7 +396,7 @@ static bool may_have_levels(const Searcher *s) { return !s->single && !s->progra
 
 static int ranks_of(const Searcher *s, const Candidate *data)
 {
-    return s->program->cluster.world / program_tensor(s->program) / data->choice.data;
+    return s->program->cluster.world / choice_tensor(&data->choice) / data->choice.data;
 }
 
 /* On few ranks all schedules are tried. With several masks little can be pruned, on many ranks each takes
@@ -404,7 +462,7 @@ static bool is_fastest(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
-            y->choice.data == x->choice.data && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
+            y->choice.data == x->choice.data && same_tensor(&y->choice, &x->choice) && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
             can_combine(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
@@ -418,6 +476,7 @@ static void try_layers(Searcher *s)
     const int tried = search_layers_may_differ(s) ? s->all.n : 0;
     for (int i = 0; i < tried; i++) {
         Candidate x = s->all.at[i];
+        search_enter(s, &x.choice);
         if (x.choice.ranks < 2 || !is_fastest(s, i) || search_choose_layers(s, &x.choice) ||
             !x.choice.of_mask)
             continue;
@@ -432,6 +491,7 @@ static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const 
     const Candidate *best = best_of(s);
     if (!best)
         return;
+    search_enter(s, &best->choice);
     const Candidate x = otherwise(s, best);
     if (x.cost.step < best->cost.step * (1 - tie))
         *vec_push(s->arena, &s->all) = x;
@@ -473,13 +533,14 @@ static void try_escalation_elsewhere(Searcher *s)
         const bool repeated = i > 0 && search_same_but_escalation(x, &s->all.at[i - 1]);
         if (!x->evaluated || repeated || x->choice.of_mask || search_same_but_escalation(x, &like))
             continue;
+        search_enter(s, &x->choice);
         const Candidate y = search_with_escalation(x, &like);
         const double least = s->cuts ? search_least_alike(s, &y) : 0;
         if (s->cuts && (least > search_fastest(s) * (1 - tie) ||
                         seen_alike(s, &seen, (Alike){x->needs, x->cost.step, least})))
             continue;
-        const Candidate found = search_escalate_alike(s, &y, &like);
-        if (found.cost.step < like.cost.step * (1 - tie))
+        const Candidate found = search_escalate_alike(s, &y);
+        if (search_works(&found) && search_seconds(&found) < search_seconds(&like) * (1 - tie))
             *vec_push(s->arena, &s->all) = found;
     }
 }
@@ -488,6 +549,8 @@ static void try_escalation_elsewhere(Searcher *s)
 static void prefer_device(Searcher *s)
 {
     const Candidate *best = best_of(s);
+    if (best)
+        search_enter(s, &best->choice);
     const Candidate x = best ? search_without_host(s, best) : (Candidate){0};
     if (!best || x.cost.step > fastest_here(s) / (1 - tie))
         return;
@@ -544,7 +607,9 @@ static const unsigned of_attending = 1u << SETTING_SCHEDULE | 1u << SETTING_CONT
 static void try_forms(Searcher *s)
 {
     for (int i = 0; i < s->data.n && best_of(s); i++) {
-        const Candidate *of = fastest_of(s, s->data.at[i].choice.data);
+        const Choice *c = &s->data.at[i].choice;
+        const Candidate *of = fastest_of(s, c, c->data);
+        search_enter(s, c);
         if (of && search_works(of) && of->cost.step < MOST_SPREAD * search_fastest(s))
             try_in_forms(s, of, of_attending, true);
     }
@@ -616,35 +681,61 @@ static bool any_too_slow(const Searcher *s)
     return any;
 }
 
-Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises,
-                     Counted *counted)
+/* Why other numbers of tensor ranks have no row. */
+static const char *remarks_on_tensor(Searcher *s, const char *remarks)
+{
+    Text t = {0};
+    text_add(&t, remarks);
+    for (int i = 0; i < s->programs.n; i++) {
+        const Choice like = {.tensor = program_tensor(s->programs.at[i])};
+        const Candidate *x = fastest_of(s, &like, 0);
+        if (x && search_works(x))
+            continue;
+        text_printf(&t, "tensor %d: %s\n", like.tensor, x ? x->why_not : "slower, even with perfect balance and overlap");
+    }
+    return text_keep(s->arena, &t);
+}
+
+static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises);
+
+/* Reports why no number of tensor ranks works, by the one that needs least memory. */
+static Found report_tensor(Searcher *s, const Program *p, Diags *d)
+{
+    const int n = s->programs.n, tensor = n ? program_tensor(s->programs.at[n - 1]) : 1;
+    const Program *with = program_with_tensor(s->arena, d, p, tensor);
+    return with ? search_in(s->arena, d, with, s->effort, s->other, s->advises) : (Found){0};
+}
+
+static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises)
 {
     Searcher s = {.arena = a,
-                  .diags = d,
+                  .diags = p->layout.tensor.is_auto ? diags_new(a) : d,
                   .program = p,
                   .effort = effort,
                   .other = other,
                   .advises = advises,
-                  .maps = counted->maps ? counted->maps : search_maps(a, p),
-                  .parted = counted->parted,
-                  .drawn = counted->drawn ? counted->drawn : drawn_new(a)};
-    Candidate *best = find_best(&s);
-    *counted = (Counted){s.maps, s.parted, s.drawn};
+                  .maps = search_maps(a, p),
+                  .drawn = drawn_new(a)};
+    Candidate *best = choose_programs(&s) ? find_best(&s) : NULL;
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
         diag_error(d, p->sequence_span, "no layout takes less than %s", time_text(a, other, 3));
         return (Found){0};
     }
+    if (!best && p->layout.tensor.is_auto)
+        return report_tensor(&s, p, d);
     if (!best) {
         search_refuse(&s);
         search_forget(&s);
         return (Found){
             .too_large = any_too_large(&s), .group = s.group, .refused = s.single ? s.refused : NULL};
     }
-    search_warn(d, p, &best->choice);
+    search_warn(d, s.program, &best->choice);
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
+    if (s.programs.n > 1)
+        f.remarks = remarks_on_tensor(&s, f.remarks);
     if (!f.cost.batches.n && f.cost.step <= other)
         f.cost.batches = cost_batches(plan_draft(best->plan));
     for (int i = 0; i < SETTING_COUNT; i++)
@@ -659,10 +750,10 @@ Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, 
 
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
 {
-    return search_counted(a, d, p, effort, other, false, &(Counted){0});
+    return search_in(a, d, p, effort, other, false);
 }
 
 Found search(Arena *a, Diags *d, const Program *p)
 {
-    return search_counted(a, d, p, SEARCH_USUAL, INFINITY, true, &(Counted){0});
+    return search_in(a, d, p, SEARCH_USUAL, INFINITY, true);
 }

@@ -8,6 +8,7 @@
 /* ---- search.c ---- */
 /* A row of --explain's table; why_not NULL: it works. */
 typedef struct Evaluated {
+    const Program *program; /* with the choice's tensor ranks */
     Choice choice;
     Cost cost;
     const char *why_not;
@@ -35,16 +36,16 @@ typedef struct Found {
     const Draft *refused;
 } Found;
 #define SEARCH_TIE 1e-3 /* a simpler layout wins unless another is faster by more than this fraction */
-Found search(Arena *a, Diags *d, const Program *p); /* plan NULL after errors, which say what would fit */
+/* Plan NULL after errors, which say what would fit. With `tensor` open the plan's program has its value. */
+Found search(Arena *a, Diags *d, const Program *p);
 /* The same without advice if nothing fits. USUAL prunes what cannot win or fit if there are many candidates;
  * for tests, WHOLE never prunes and CUT always does. The choice is the same. other: step seconds of another
  * program, INFINITY: none; what is pruned then need not be slower. */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
-/* ---- search/tensor.c ---- */
-/* As search(), also if `tensor` is open, and if the layout does not mention offload. The plan's program then
- * has both. */
+/* ---- search/open.c ---- */
+/* As search(), with `offload` open if the layout does not mention it. The plan's program then has it. */
 Found search_open(Arena *a, Diags *d, const Program *p);
 /* ---- search/lengths.c ---- */
 /* Proves the plans of all lengths of prompts but the longest, which is the plan itself. first: seconds until
@@ -54,9 +55,7 @@ bool search_lengths(Arena *a, Diags *d, const Plan *plan, double first[MOST_LENG
 /* ---- search/batches.c: --explain's table of partitions over drawn batches; "" without drawn batches
  * ---- */
 const char *search_batches(Arena *a, const Found *f);
-/* The fastest `tensor` other than the plan's, if it is faster per sequence: p as written, with `tensor`
- * given. 0: none; *seconds: its step. */
-int search_other_tensor(Arena *a, const Program *p, const Found *f, double *seconds);
+/* ---- search/warn.c ---- */
 /* warns about choices that are bad for any layout's kernels */
 void search_warn(Diags *d, const Program *p, const Choice *c);
 
