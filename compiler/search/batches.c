@@ -86,7 +86,8 @@ static bool enough_before(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         before += same_partition(&y->choice, &x->choice) &&
-                  (search_seconds(y) < search_seconds(x) || (search_seconds(y) == search_seconds(x) && i < n)) &&
+                  (search_seconds(y) < search_seconds(x) ||
+                   (search_seconds(y) == search_seconds(x) && i < n)) &&
                   is_fastest(s, i);
     }
     return before >= compared(s);

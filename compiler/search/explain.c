@@ -100,7 +100,8 @@ const char *search_reason(Arena *a, const Found *f)
     const Evaluated *next = NULL;
     for (int i = 0; i < f->evaluated_count && !f->evaluated[i].why_not; i++) {
         const Evaluated *x = &f->evaluated[i];
-        const bool as_fast = !x->ends_later && seconds_of(x) < seconds_of(&f->evaluated[0]) * (1 + SEARCH_TIE);
+        const bool as_fast = !x->ends_later &&
+                             seconds_of(x) < seconds_of(&f->evaluated[0]) * (1 + SEARCH_TIE);
         works++;
         equal += as_fast;
         next = !next && !as_fast ? x : next;
@@ -203,8 +204,8 @@ static void add_row(Arena *a, const Found *f, const Evaluated *x, const int *wid
     if (x->why_not)
         text_printf(out, "- %s\n", x->why_not);
     else
-        text_printf(out, "%13s %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n",
-                    time_text(a, x->cost.step, 3), 100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
+        text_printf(out, "%13s %8.1f %% exposed %8.2f balance %9.3f GiB  %s\n", time_text(a, x->cost.step, 3),
+                    100 * x->cost.exposed / x->cost.step, x->cost.imbalance,
                     (double)x->cost.memory / (1 << 30), x->verdict);
 }
 

@@ -131,6 +131,7 @@ typedef struct Searcher {
     Diags *diags;
     const Program *program; /* of the candidate at hand: see search_enter */
     Vec(const Program *) programs; /* with each number of tensor ranks, rising; empty: the one above */
+    const char *remarks; /* why some numbers of them are invalid */
     SearchEffort effort;
     /* step seconds of another program, which this one's must undercut; INFINITY: none */
     double other;
@@ -215,6 +216,8 @@ bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind ki
 Candidate search_with_escalation(const Candidate *x, const Candidate *like);
 bool search_same_but_escalation(const Candidate *x, const Candidate *y); /* they differ in these at most */
 void search_forget_tried(Searcher *s); /* tried candidates changed */
+/* Whether rows of the table have different texts of a setting. */
+bool search_has_several(Arena *a, const Found *f, int setting);
 /* Takes the program with the choice's tensor ranks. */
 void search_enter(Searcher *s, const Choice *c);
 /* Seconds of a sequence: batches of programs with other numbers of tensor ranks may differ. */

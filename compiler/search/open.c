@@ -1,5 +1,5 @@
-/* search/open.c: what a layout leaves open beside the values of its settings: whether to offload if it does not
- * say, `tensor` if nothing fits, and in a program that infers whether ranks have all weights. */
+/* search/open.c: what a layout leaves open beside the values of its settings: whether to offload if it does
+ * not say, `tensor` if nothing fits, and in a program that infers whether ranks have all weights. */
 #include "search/internal.h"
 
 #include <math.h>
@@ -48,17 +48,6 @@ static Found search_grouped(Arena *a, Diags *d, const Program *p)
 
 /* ---- programs that infer ---- */
 
-static bool has_several(Arena *a, const Found *f, int row)
-{
-    const char *first = settings[row]->text(a, &f->evaluated[0].choice);
-    for (int i = 1; i < f->evaluated_count; i++) {
-        const char *text = settings[row]->text(a, &f->evaluated[i].choice);
-        if (!text != !first || (text && strcmp(text, first) != 0))
-            return true;
-    }
-    return false;
-}
-
 /* Seconds until a prompt's last token. */
 static double prompt_seconds(const Found *f)
 {
@@ -90,7 +79,7 @@ static Found with_row(Arena *a, Found f, const Found *other)
     f.evaluated = all;
     f.evaluated_count++;
     for (int i = 0; i < SETTING_COUNT; i++)
-        f.column[i] |= settings[i]->column > 0 && has_several(a, &f, i);
+        f.column[i] |= settings[i]->column > 0 && search_has_several(a, &f, i);
     return f;
 }
 

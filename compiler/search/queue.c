@@ -131,7 +131,8 @@ static int64_t order_of(const Listed *l, const Candidate *x)
         MOST_WEIGHTS = 1 << 6,
         MOST_TAILS = 1 << 8
     };
-    const int64_t of = ((int64_t)x->value[SETTING_TENSOR] * MOST_DATA + x->value[SETTING_DATA]) * KINDS + l->kind;
+    const int64_t of = ((int64_t)x->value[SETTING_TENSOR] * MOST_DATA + x->value[SETTING_DATA]) * KINDS +
+                       l->kind;
     return ((of * MOST_HEADS + l->heads) * MOST_WEIGHTS + x->value[SETTING_WEIGHTS]) * MOST_TAILS + l->tails;
 }
 
@@ -239,8 +240,7 @@ static void push_listed(const Searcher *s, Queue *q, Listed *l, double least)
         const Candidate *x = &l->open.at[i];
         const bool alone = !l->cuts || x->why_not;
         double bound = alone ? 0 : least;
-        if (!l->cuts &&
-            !s->like) /* other lists come first: these are all tried, but not to their end */
+        if (!l->cuts && !s->like) /* other lists come first: these are all tried, but not to their end */
             bound = INFINITY;
         push_set(q, l, i, alone ? STAGE_ALONE : STAGE_LISTED, bound);
     }

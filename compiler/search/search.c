@@ -63,11 +63,12 @@ static bool choose_programs(Searcher *s)
 {
     const Program *p = s->program;
     for (int tensor = 1; tensor <= p->cluster.world && p->layout.tensor.is_auto; tensor++) {
-        const Program *with = may_split(p, tensor)
-                                  ? program_with_tensor(s->arena, diags_new(s->arena), p, tensor)
-                                  : NULL;
+        Diags *d = diags_new(s->arena);
+        const Program *with = may_split(p, tensor) ? program_with_tensor(s->arena, d, p, tensor) : NULL;
         if (with)
             *vec_push(s->arena, &s->programs) = with;
+        else if (diags_errors(d))
+            s->remarks = arena_printf(s->arena, "%stensor %d: %s\n", s->remarks, tensor, diags_first(d));
     }
     if (!p->layout.tensor.is_auto)
         *vec_push(s->arena, &s->programs) = p;
@@ -199,20 +200,41 @@ static Candidate *best_of(Searcher *s)
     return NULL;
 }
 
-/* Whether several values of the setting were tried, or pruned, or a schedule has sizes that neither its name
- * nor the layout determines: the same value may be other sizes of another schedule. */
-static bool has_several(const Searcher *s, int setting)
+static bool same_tensor(const Choice *x, const Choice *y) { return choice_tensor(x) == choice_tensor(y); }
+
+/* Whether several values of the setting were tried with the chosen tensor ranks, or pruned, or a schedule has
+ * sizes that neither its name nor the layout determines: the same value may be other sizes of another
+ * schedule. */
+static bool has_several(const Searcher *s, const Candidate *best, int setting)
 {
-    bool several = setting == SETTING_DATA && s->skipped.n;
-    for (int i = 0; i < s->all.n && !several; i++)
-        several = s->all.at[i].value[setting] != s->all.at[0].value[setting] ||
-                  (setting == SETTING_CONTEXT && coords_open(s->program, &s->all.at[i].choice));
+    bool several = false;
+    for (int i = 0; i < s->skipped.n && setting == SETTING_DATA; i++)
+        several |= s->skipped.at[i].tensor == best->choice.tensor;
+    for (int i = 0; i < s->all.n && !several; i++) {
+        const Candidate *x = &s->all.at[i];
+        several = same_tensor(&x->choice, &best->choice) &&
+                  (x->value[setting] != best->value[setting] ||
+                   (setting == SETTING_CONTEXT && coords_open(s->program, &x->choice)));
+    }
     return several;
 }
 
-static bool has_column(const Searcher *s, int setting)
+bool search_has_several(Arena *a, const Found *f, int setting)
 {
-    return settings[setting]->column > 0 && (!settings[setting]->if_several || has_several(s, setting));
+    const char *first = settings[setting]->text(a, &f->evaluated[0].choice);
+    for (int i = 1; i < f->evaluated_count; i++) {
+        const char *text = settings[setting]->text(a, &f->evaluated[i].choice);
+        if (!text != !first || (text && strcmp(text, first) != 0))
+            return true;
+    }
+    return false;
+}
+
+static bool has_column(const Searcher *s, const Candidate *best, const Found *f, int setting)
+{
+    return settings[setting]->column > 0 &&
+           (!settings[setting]->if_several || has_several(s, best, setting) ||
+            search_has_several(s->arena, f, setting));
 }
 
 static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candidate *best)
@@ -224,7 +246,8 @@ static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candid
     if (b->n < least->n)
         return arena_printf(a, "%.1f %% slower over %d typical drawn batches",
                             100 * fmax(0, b->typical * each / least->typical - 1), b->n);
-    return arena_printf(a, "%.1f %% slower over drawn batches", 100 * fmax(0, b->mean * each / least->mean - 1));
+    return arena_printf(a, "%.1f %% slower over drawn batches",
+                        100 * fmax(0, b->mean * each / least->mean - 1));
 }
 
 const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best)
@@ -233,8 +256,7 @@ const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const
                  more = x->cost.step * each / best->step - 1;
     if (more < tie)
         return "equally fast";
-    return arena_printf(a, "%.1f %% slower (%s)", 100 * more,
-                        cost_loses_text(a, &x->choice, &x->cost, best));
+    return arena_printf(a, "%.1f %% slower (%s)", 100 * more, cost_loses_text(a, &x->choice, &x->cost, best));
 }
 
 static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
@@ -261,8 +283,6 @@ static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *
     return t;
 }
 
-static bool same_tensor(const Choice *x, const Choice *y) { return choice_tensor(x) == choice_tensor(y); }
-
 /* The fastest of so many tensor ranks and groups (data 0: of any number); if none works, the last tried. */
 static const Candidate *fastest_of(const Searcher *s, const Choice *like, int data)
 {
@@ -276,8 +296,8 @@ static const Candidate *fastest_of(const Searcher *s, const Choice *like, int da
     return best;
 }
 
-/* Whether a candidate has a row: all with as many groups as the winner do, and the best of every other number;
- * of other numbers of tensor ranks only the best. */
+/* Whether a candidate has a row: all with as many groups as the winner do, and the best of every other
+ * number; of other numbers of tensor ranks only the best. */
 static bool has_row(const Searcher *s, const Candidate *x, const Candidate *best)
 {
     const Choice *c = &x->choice;
@@ -462,8 +482,8 @@ static bool is_fastest(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
-            y->choice.data == x->choice.data && same_tensor(&y->choice, &x->choice) && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
-            can_combine(&x->choice, &y->choice) &&
+            y->choice.data == x->choice.data && same_tensor(&y->choice, &x->choice) &&
+            choice_same(&x->choice, &y->choice, KEY_COUNTS) && can_combine(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
@@ -681,17 +701,19 @@ static bool any_too_slow(const Searcher *s)
     return any;
 }
 
-/* Why other numbers of tensor ranks have no row. */
-static const char *remarks_on_tensor(Searcher *s, const char *remarks)
+/* Why numbers of tensor ranks have no row. */
+static const char *remarks_on_tensor(Searcher *s)
 {
     Text t = {0};
-    text_add(&t, remarks);
+    text_add(&t, s->remarks);
     for (int i = 0; i < s->programs.n; i++) {
         const Choice like = {.tensor = program_tensor(s->programs.at[i])};
         const Candidate *x = fastest_of(s, &like, 0);
-        if (x && search_works(x))
-            continue;
-        text_printf(&t, "tensor %d: %s\n", like.tensor, x ? x->why_not : "slower, even with perfect balance and overlap");
+        if (!x)
+            text_printf(&t, "tensor %d not tried: slower even with perfect balance and overlap\n",
+                        like.tensor);
+        else if (!search_works(x))
+            text_printf(&t, "tensor %d: %s\n", like.tensor, x->why_not);
     }
     return text_keep(s->arena, &t);
 }
@@ -711,6 +733,7 @@ static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort
     Searcher s = {.arena = a,
                   .diags = p->layout.tensor.is_auto ? diags_new(a) : d,
                   .program = p,
+                  .remarks = "",
                   .effort = effort,
                   .other = other,
                   .advises = advises,
@@ -727,20 +750,19 @@ static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort
     if (!best) {
         search_refuse(&s);
         search_forget(&s);
-        return (Found){
-            .too_large = any_too_large(&s), .group = s.group, .refused = s.single ? s.refused : NULL};
+        return (
+            Found){.too_large = any_too_large(&s), .group = s.group, .refused = s.single ? s.refused : NULL};
     }
     search_warn(d, s.program, &best->choice);
     Found f = {.plan = best->plan,
                .cost = best->cost,
                .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
-    if (s.programs.n > 1)
-        f.remarks = remarks_on_tensor(&s, f.remarks);
+    f.remarks = arena_printf(a, "%s%s", f.remarks, remarks_on_tensor(&s));
     if (!f.cost.batches.n && f.cost.step <= other)
         f.cost.batches = cost_batches(plan_draft(best->plan));
-    for (int i = 0; i < SETTING_COUNT; i++)
-        f.column[i] = has_column(&s, i);
     keep_tried(&s, best, &f);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        f.column[i] = has_column(&s, best, &f, i);
     f.evaluations = s.evaluations;
     for (int m = 0; m < p->mask_count; m++)
         f.counting += mask_taken(s.maps[m]);

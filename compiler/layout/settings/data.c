@@ -1,5 +1,5 @@
 /* settings/data.c: `data` and `tensor`: the number of groups of ranks with sequences of their own, and the
- * number of ranks that split each layer's weights. Each `tensor` makes another program (search/tensor.c). */
+ * number of ranks that split each layer's weights. Each `tensor` makes another program (search/search.c). */
 #include "layout/layout.h"
 
 static int count(const Program *p)
