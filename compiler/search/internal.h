@@ -222,6 +222,9 @@ bool search_has_several(Arena *a, const Found *f, int setting);
 void search_enter(Searcher *s, const Choice *c);
 /* Seconds of a sequence: batches of programs with other numbers of tensor ranks may differ. */
 double search_seconds(const Candidate *x);
+/* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at most
+ * so many seconds. */
+Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most);
 /* Of a row that works, compared with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
 const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best);
 /* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */

@@ -110,15 +110,17 @@ static ScheduleKind schedule_kind_of(const Program *p, const SchedText *t)
     return t->exchanged >= 0 ? SCHEDULES_SHARING : SCHEDULES_LEVELS;
 }
 
-/* Whether the value is tried: as a variant of s->like only settings in s->varies may differ. If the schedule
- * is fixed, the partition must differ. */
+/* Whether the value is tried: as a variant of s->like only settings in s->varies may differ. If the partition
+ * may and the schedule may not, the partition must: it would be the same candidate. */
 static bool is_tried(const Searcher *s, int setting, int value)
 {
-    const bool others = s->like && !s->like_in_form && setting == SETTING_PARTITION &&
-                        !(s->varies & (1u << SETTING_SCHEDULE));
-    if (others)
+    const unsigned varies = s->varies;
+    if (!s->like)
+        return true;
+    if (setting == SETTING_PARTITION && (varies >> setting & 1) && !(varies >> SETTING_SCHEDULE & 1) &&
+        !s->like_in_form)
         return s->like->value[setting] != value;
-    return !s->like || (s->varies & (1u << setting)) || s->like->value[setting] == value;
+    return (varies >> setting & 1) || s->like->value[setting] == value;
 }
 
 /* Position among all candidates: values of the settings before weights, of weights, and of those after. */
@@ -515,7 +517,7 @@ static void run(Searcher *s, Queue *q)
 static Queue queue_new(const Searcher *s)
 {
     Arena *a = arena_new();
-    return (Queue){.arena = a, .rivals = NEW_ARRAY(a, Rivals, s->data.n)};
+    return (Queue){.arena = a, .rivals = NEW_ARRAY(a, Rivals, s->data.n ? s->data.n : 1)};
 }
 
 int search_count_simple(Searcher *s, int data)

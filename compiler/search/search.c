@@ -718,6 +718,35 @@ static const char *remarks_on_tensor(Searcher *s)
     return text_keep(s->arena, &t);
 }
 
+/* Settings whose values follow from the setting's, as bits. */
+static unsigned with_setting(int setting)
+{
+    switch (setting) {
+    case SETTING_SCHEDULE: return 1u << SETTING_CONTEXT;
+    case SETTING_OFFLOAD: return 1u << SETTING_UPDATE;
+    default: return 0;
+    }
+}
+
+Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most)
+{
+    Searcher s = {.arena = a, .diags = diags_new(a), .program = p, .effort = SEARCH_CUT, .other = most};
+    Candidate like = {.choice = row->choice};
+    unsigned varies = 1u << setting | with_setting(setting);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        varies |= (unsigned)settings[i]->escalates << i;
+    memcpy(like.value, row->value, sizeof like.value);
+    s.maps = search_maps(a, p);
+    s.drawn = drawn_new(a);
+    search_variants(&s, &like, varies, 1u << SCHEDULES_SIMPLE);
+    try_escalations(&s);
+    Candidate *best = best_of(&s);
+    if (best)
+        search_evaluate(&s, a, best, s.diags);
+    search_forget(&s);
+    return best ? (Found){.plan = best->plan, .cost = best->cost} : (Found){0};
+}
+
 static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises);
 
 /* Reports why no number of tensor ranks works, by the one that needs least memory. */
