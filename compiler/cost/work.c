@@ -343,6 +343,7 @@ static Work update_work(const Step *s, const Op *o, int unit)
     const double state = (double)step_bytes(s, &s->values.at[step_value(s, "param")], unit);
     const double grad = (double)step_bytes(s, &s->values.at[o->read[0].value], unit);
     const bool host = s->choice.optimizer == OPTIMIZER_ON_HOST,
+               own_cores = s->program->target->device_memory, /* or those of the rank itself */
                matrices = s->block[BLOCK_MATRICES].ops.n && unit > 0 && unit != s->program->model.layers + 1;
     if (matrices) /* only vectors are left, but the norm covers all gradients */
         return (Work){.fixed = grad};
@@ -350,7 +351,8 @@ static Work update_work(const Step *s, const Op *o, int unit)
                                ? 0
                                : (double)step_bytes(s, &s->values.at[o->write[0].value], unit);
     const double bytes = 6 * state + (3 - host) * grad + rounded;
-    return host ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)} : (Work){.fixed = bytes};
+    return host && own_cores ? (Work){.seconds = bytes / cluster_host_rate(&s->program->cluster)}
+                             : (Work){.fixed = bytes};
 }
 
 /* A layer's matrices only: the update of momentum and parameters. */

@@ -517,14 +517,6 @@ static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const 
         *vec_push(s->arena, &s->all) = x;
 }
 
-static bool has_escalated(const Candidate *x)
-{
-    bool any = x->choice.offload_values || x->choice.optimizer;
-    for (int setting = 0; setting < SETTING_COUNT; setting++)
-        any |= settings[setting]->escalates && x->value[setting] > 0;
-    return any;
-}
-
 /* Schedules that are the same on so few ranks: equal memory, time and lower bound. */
 typedef struct Alike {
     size_t needs;
@@ -589,7 +581,7 @@ static void try_escalations(Searcher *s)
     s->many = true;
     s->cuts = s->effort != SEARCH_WHOLE;
     s->single = false;
-    for (double before = INFINITY; best_of(s) && has_escalated(best_of(s)) && fastest_here(s) < before;) {
+    for (double before = INFINITY; best_of(s) && fastest_here(s) < before;) {
         try_otherwise(s, search_escalate_otherwise);
         before = fastest_here(s);
         if (!single)

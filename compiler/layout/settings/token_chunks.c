@@ -151,11 +151,14 @@ static const char *idle(Arena *a, const Program *p, const Choice *c)
                : NULL;
 }
 
+/* `fetch chunks` requires chunks of queries. */
 static bool leave_open(Layout *l)
 {
-    const bool given = !l->token_chunks.is_auto || l->chunk_queries;
+    const bool queries = l->chunk_queries && !l->fetch.is_auto && l->fetch.value,
+               given = !l->token_chunks.is_auto || l->chunk_queries != queries || l->chunk_keys;
     l->token_chunks = (Setting){.value = 1, .is_auto = true};
-    l->chunk_queries = l->chunk_keys = false;
+    l->chunk_queries = queries;
+    l->chunk_keys = false;
     return given;
 }
 
