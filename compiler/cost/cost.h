@@ -344,8 +344,9 @@ typedef struct StepModel {
     const Cluster *cluster;
     const Step *step;
     int64_t sequences;      /* of one group, one after the other */
-    int ops;
+    int ops, timed_ops;
     const StepOp *op;
+    const struct TimedOp *timed; /* [timed_ops] those that follow */
     int rank_kinds, own;    /* own: kind of the rank whose parts are reported */
     const RankKind *rank_kind;
     /* [op of the block][unit: embedding, layer, head][chunk of heads: full, short][rank kinds] */
@@ -354,6 +355,17 @@ typedef struct StepModel {
 } StepModel;
 const double *model_seconds(const StepModel *m, const StepOp *o); /* [rank kinds] */
 int model_launches(const StepModel *m, const StepOp *o);
+int model_cells(const StepModel *m, int block); /* seconds that it has of the block's operations */
+/* ---- cost/timed.c: what an operation takes and sends, found once for each model ---- */
+typedef struct TimedOp {
+    const StepOp *op;
+    const double *seconds;   /* [rank kinds] computing of its chunk; a copy's: alone */
+    const Collective *sends; /* NULL: nothing */
+    WorkKind work;
+    int part, event; /* as op_part, step_event */
+    bool skipped;    /* a row's, of the last token alone */
+} TimedOp;
+void model_time(Arena *a, StepModel *m); /* sets its timed operations */
 typedef struct Contended {
     struct Contended *next;
     int overlaps;

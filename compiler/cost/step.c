@@ -33,6 +33,11 @@ int model_launches(const StepModel *m, const StepOp *o)
     return m->launches[o->block][op * UNIT_KINDS + unit_kind(m->step, o->unit)];
 }
 
+int model_cells(const StepModel *m, int block)
+{
+    return m->step->block[block].ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds;
+}
+
 static void rate_block(Arena *a, StepModel *m, int block)
 {
     const Block *b = &m->step->block[block];
@@ -46,8 +51,7 @@ static void rate_block(Arena *a, StepModel *m, int block)
         if (m->step->units.groups && step_unit(m->step, of_group)->elements)
             units[UNIT_KINDS - 1] = of_group;
     }
-    double *seconds = m->seconds[block] = NEW_ARRAY(a, double,
-                                                    b->ops.n * UNIT_KINDS * CHUNK_KINDS * m->rank_kinds);
+    double *seconds = m->seconds[block] = NEW_ARRAY(a, double, model_cells(m, block));
     int *launches = m->launches[block] = NEW_ARRAY(a, int, b->ops.n *UNIT_KINDS);
     for (int i = 0; i < b->ops.n * UNIT_KINDS; i++)
         *launches++ = op_launches(m->step, &b->ops.at[i / UNIT_KINDS], units[i % UNIT_KINDS]);
@@ -145,6 +149,7 @@ static StepModel model_make(Arena *a, const Program *p, const Choice *c, const P
     add_rank_kinds(a, &m, c, part, own);
     for (int b = 0; b < STEP_BLOCKS; b++)
         rate_block(a, &m, b);
+    model_time(a, &m);
     return m;
 }
 
@@ -629,6 +634,7 @@ static StepModel model_of_kind(Arena *a, const StepModel *m, int kind)
     one.own = 0;
     for (int b = 0; b < STEP_BLOCKS; b++)
         rate_block(a, &one, b);
+    model_time(a, &one);
     return one;
 }
 

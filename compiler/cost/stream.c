@@ -14,11 +14,11 @@
 #include <string.h>
 
 typedef struct Queued {
-    const StepOp *op;
+    const TimedOp *op;
     Collective left;
     double from; /* begin of the time not yet recorded */
 } Queued;
-typedef struct Copying { const StepOp *op; double left; /* seconds, alone */ } Copying;
+typedef struct Copying { const TimedOp *op; double left; /* seconds, alone */ } Copying;
 enum { COPY_STREAMS = 2 };
 typedef struct Streams {
     Arena *arena;
@@ -32,7 +32,7 @@ typedef struct Streams {
     int tensors;         /* tensor ranks' operations not yet waited for */
     double tensor_left;  /* their seconds */
     double now, times;   /* seconds since the sequence began; number of sequences that this one stands for */
-    const StepOp *at;
+    const TimedOp *at;
     bool shared;         /* collectives and attention slow each other down */
     Recorder *record;
 } Streams;
@@ -62,9 +62,10 @@ static void add_span(Streams *s, int lane, int part, int a, int b, double begin,
 
 static void add_collective(Streams *s, const Queued *q, double end)
 {
-    const Op *o = q->op->op;
-    add_span(s, BURST_LANE_WEIGHTS, op_part(o), o->embedding,
-             op_visit(s->model->step, q->op) + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
+    const StepOp *at = q->op->op;
+    const Op *o = at->op;
+    add_span(s, BURST_LANE_WEIGHTS, q->op->part, o->embedding,
+             op_visit(s->model->step, at) + (o->kind == OP_GATHER ? o->write[0].next : 0), q->from, end);
 }
 
 static void drop_done(Streams *s)
@@ -155,7 +156,7 @@ static void meet(Streams *s)
     for (int k = 1; k < m->rank_kinds; k++)
         slowest = s->pending[k][0] > s->pending[slowest][0] ? k : slowest;
     const double all = s->pending[slowest][0], again = s->pending[slowest][1], own = s->pending[m->own][0];
-    BlockTime *b = &s->parts->block[s->at->block];
+    BlockTime *b = &s->parts->block[s->at->op->block];
     b->seconds += s->times * (all - again);
     b->again += s->times * again;
     add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0,
@@ -164,44 +165,23 @@ static void meet(Streams *s)
     pass_time(s, all);
 }
 
-/* The share of the tokens in the operation's chunk. */
-static double chunk_share(const Step *s, const StepOp *o)
-{
-    const int chunk = o->index[op_in_loop(s, o->op, LOOP_KEYS) ? LOOP_KEYS : LOOP_TOKENS];
-    const int64_t left = s->all_tokens - chunk * s->chunk;
-    return op_dim(s, o->op) == LOOP_TOKENS
-               ? (double)(left < s->chunk ? left : s->chunk) / (double)s->all_tokens
-               : 1;
-}
-
-/* Seconds of the operation's chunk; with any work at least as long as its kernels' launches take. */
-static double op_seconds(const Streams *s, int kind)
-{
-    const StepModel *m = s->model;
-    const double all = model_seconds(m, s->at)[kind], chunk = chunk_share(m->step, s->at) * all;
-    return all > 0 ? fmax(chunk, model_launches(m, s->at) * m->rank_kind[kind].device->target->least_kernel)
-                   : 0;
-}
-
 static void compute(Streams *s)
 {
     const StepModel *m = s->model;
-    const Op *o = s->at->op;
-    const double begin = s->now + s->pending[m->own][0];
-    add_span(s, BURST_LANE_COMPUTE, op_part(o), 0, 0, begin, begin + op_seconds(s, m->own));
+    const double *seconds = s->at->seconds, begin = s->now + s->pending[m->own][0];
+    const bool again = s->at->op->op->again;
+    add_span(s, BURST_LANE_COMPUTE, s->at->part, 0, 0, begin, begin + seconds[m->own]);
     for (int k = 0; k < m->rank_kinds; k++) {
-        const double seconds = op_seconds(s, k);
-        s->pending[k][0] += seconds;
-        s->pending[k][1] += o->again ? seconds : 0;
+        s->pending[k][0] += seconds[k];
+        s->pending[k][1] += again ? seconds[k] : 0;
     }
 }
 
 /* The last queued collective that the operation waits for; -1: none. */
 static int last_awaited(const Streams *s)
 {
-    const int event = step_event(s->model->step, s->at);
     int last = s->queue.n - 1;
-    while (last >= 0 && step_event(s->model->step, s->queue.at[last].op) != event)
+    while (last >= 0 && s->queue.at[last].op->event != s->at->event)
         last--;
     return last;
 }
@@ -211,16 +191,15 @@ static int last_awaited(const Streams *s)
 /* The number of a stream's copies up to the last that the operation waits for. */
 static int copies_awaited(const Streams *s, int stream)
 {
-    const int event = step_event(s->model->step, s->at);
     int n = s->copies[stream].n;
-    while (n > 0 && step_event(s->model->step, s->copies[stream].at[n - 1].op) != event)
+    while (n > 0 && s->copies[stream].at[n - 1].op->event != s->at->event)
         n--;
     return n;
 }
 
 static void wait_for_copies(Streams *s)
 {
-    const int stream = op_stream(s->at->op->awaits) == STREAM_DOWNLOADS;
+    const int stream = op_stream(s->at->op->op->awaits) == STREAM_DOWNLOADS;
     if (copies_awaited(s, stream) == 0)
         return;
     meet(s); /* some may have ended by then */
@@ -229,20 +208,14 @@ static void wait_for_copies(Streams *s)
              copies_left(s, stream, n, INFINITY) + copies_overlap(s, stream, n, INFINITY) * (s->both - 1));
 }
 
-/* Starts a copy, sized for the rank with most tokens. */
 static void start_copy(Streams *s)
 {
-    const Step *step = s->model->step;
-    const Op *o = s->at->op;
-    const Operand all = o->kind == OP_STAGE ? o->write[0] : o->read[0];
-    const double bytes = chunk_share(step, s->at) *
-                         (double)step_bytes(step, &step->values.at[all.value], s->at->unit);
-    double seconds = bytes / cluster_pcie(s->model->cluster);
-    for (int i = 0; i < s->queue.n && op_follows_weights(o->kind); i++)
+    const OpKind kind = s->at->op->op->kind;
+    double seconds = *s->at->seconds;
+    for (int i = 0; i < s->queue.n && op_follows_weights(kind); i++)
         seconds += s->queue.at[i].left.seconds;
     meet(s);
-    *vec_push(s->arena, &s->copies[op_stream(s->at->op->kind) == STREAM_DOWNLOADS]) = (Copying){s->at,
-                                                                                                seconds};
+    *vec_push(s->arena, &s->copies[op_stream(kind) == STREAM_DOWNLOADS]) = (Copying){s->at, seconds};
     if (s->model->cluster->target->copies_at_wait)
         wait_for(s, BURST_P_WAIT_COPY, &s->parts->copies, seconds);
 }
@@ -287,7 +260,7 @@ static void wait_for_tensor_ranks(Streams *s)
 /* Executes a listed wait. */
 static void wait_as_listed(Streams *s)
 {
-    switch (op_stream(s->at->op->awaits)) {
+    switch (op_stream(s->at->op->op->awaits)) {
     case STREAM_WEIGHTS: wait_for_collectives(s); return;
     case STREAM_TENSOR: wait_for_tensor_ranks(s); return;
     default: wait_for_copies(s);
@@ -297,65 +270,30 @@ static void wait_as_listed(Streams *s)
 /* Starts tensor ranks' communication: the ranks meet where it begins. */
 static void start_tensor(Streams *s)
 {
-    const Collective c = tensor_collective(s->model->step, s->at->op);
-    count_bytes(s, &c);
+    count_bytes(s, s->at->sends);
     meet(s);
-    s->tensor_left += c.seconds;
+    s->tensor_left += s->at->sends->seconds;
     if (s->model->cluster->target->copies_at_wait)
         wait_for(s, BURST_P_TENSOR, &s->parts->tensor, s->tensor_left);
     else
         s->tensors++;
 }
 
-/* The ring of a collective: replicas of a shard, tensor ranks with equal tensors, or ranks that share a
- * unit. */
-static Ring ring_of(OpKind k, int world, int ranks, int sharing)
-{
-    if (k == OP_ALL_REDUCE)
-        return (Ring){world / ranks, ranks, 2, true};
-    if (k == OP_TENSOR_SUM)
-        return (Ring){ranks / sharing, 1, 2, true};
-    return (Ring){sharing, ranks / sharing, 1, k != OP_GATHER};
-}
-
 static void start_collective(Streams *s)
 {
-    const Step *step = s->model->step;
-    const StepOp *at = s->at;
-    const bool gather = at->op->kind == OP_GATHER;
-    const Operand full = gather ? at->op->write[0] : at->op->read[0];
-    const int unit = at->op->embedding ? 0 : unit_of_visit(step, op_visit(step, at) + full.next);
-    const int ranks = step->units.ranks, sharing = step_unit(step, unit)->ranks,
-              world = s->model->cluster->world;
-    const Ring ring = ring_of(at->op->kind, world, ranks, sharing);
-    const Collective c = collective_of(s->model->cluster, ring,
-                                       (double)step_bytes(step, &step->values.at[full.value], unit));
-    count_bytes(s, &c);
+    count_bytes(s, s->at->sends);
     meet(s);
-    *vec_push(s->arena, &s->queue) = (Queued){at, c, s->now};
+    *vec_push(s->arena, &s->queue) = (Queued){s->at, *s->at->sends, s->now};
     if (s->model->cluster->target->copies_at_wait)
         wait_through(s, s->queue.n - 1);
 }
 
-/* Muon's exchange of matrices: computing continues when each rank has what it needs. As long as a gather of
- * a shard or, if that is longer, of a unit's part of the matrices of the owner with most: a rank sends or
- * receives all but its own. */
+/* Muon's exchange of matrices: computing continues when each rank has what it needs. */
 static void exchange(Streams *s)
 {
-    const Step *step = s->model->step;
-    const Operand shard = s->at->op->kind == OP_TO_OWNERS ? s->at->op->read[0] : s->at->op->write[0];
-    const Value *matrices = &step->values.at[step_value(step, "matrices")];
-    const Ring ring = {.ranks = step->units.ranks, .stride = 1, .rounds = 1};
-    double all = 0;
-    for (int unit = 1; unit < step_units(step); unit++)
-        all += unit_is_of_layer(step, unit) ? (double)step_unit(step, unit)->elements : 0;
-    const double part = (double)step_unit(step, s->at->unit)->elements / all;
-    const double bytes = fmax((double)step_bytes(step, &step->values.at[shard.value], s->at->unit),
-                              (double)matrices->bytes * part);
-    const Collective c = collective_of(s->model->cluster, ring, bytes);
-    count_bytes(s, &c);
+    count_bytes(s, s->at->sends);
     meet(s);
-    wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, c.seconds);
+    wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, s->at->sends->seconds);
 }
 
 /* ---- attention ---- */
@@ -456,46 +394,48 @@ static Attend attend_of(OpKind k)
 /* Recurrent layers, and choices of blocks, compute and exchange in one operation, whose time has both. */
 static void exchange_or_compute(Streams *s)
 {
-    const Collective c = sequence_collective(s->model->step, s->at->op);
-    count_bytes(s, &c);
+    if (s->at->sends)
+        count_bytes(s, s->at->sends);
     compute(s);
+}
+
+static LayerKind *attending(const Streams *s)
+{
+    const StepModel *m = s->model;
+    const StepOp *at = s->at->op;
+    const int few = op_is_short(m->step, at) * m->program->mask_count;
+    return &s->parts->kind[m->program->layer_mask[at->layer] + few];
 }
 
 static void run(Streams *s)
 {
-    const StepModel *m = s->model;
-    const StepOp *at = s->at;
-    const WorkKind k = op_work_kind(at->op->kind);
-    if (op_of_last_token(m->step, at))
+    const OpKind kind = s->at->op->op->kind;
+    if (s->at->skipped)
         return; /* a row's */
-    if (at->op->kind == OP_WAIT)
+    if (kind == OP_WAIT) {
         wait_as_listed(s);
-    else if (k == WORK_COPY)
-        start_copy(s);
-    else if (k == WORK_COLLECTIVE)
-        start_collective(s);
-    else if (k == WORK_ATTENTION)
-        attend(s,
-               &s->parts->kind[m->program->layer_mask[at->layer] +
-                               op_is_short(m->step, at) * m->program->mask_count],
-               attend_of(at->op->kind));
-    else if (k == WORK_TENSOR)
-        start_tensor(s);
-    else if (k == WORK_EXCHANGE)
-        exchange(s);
-    else
-        exchange_or_compute(s);
+        return;
+    }
+    switch (s->at->work) {
+    case WORK_COPY: start_copy(s); return;
+    case WORK_COLLECTIVE: start_collective(s); return;
+    case WORK_ATTENTION: attend(s, attending(s), attend_of(kind)); return;
+    case WORK_TENSOR: start_tensor(s); return;
+    case WORK_EXCHANGE: exchange(s); return;
+    default: exchange_or_compute(s);
+    }
 }
 
 /* A sequence ends with all that is in flight, before the optimizer. */
 static void begin_visit(Streams *s, const StepOp *next)
 {
-    const bool ends = next->block >= BLOCK_MOMENTUM, within = ends && s->at && s->at->block >= BLOCK_MOMENTUM;
-    if (within && s->at->block != next->block && next->block <= BLOCK_OPTIMIZER)
+    const StepOp *at = s->at ? s->at->op : NULL;
+    const bool ends = next->block >= BLOCK_MOMENTUM, within = ends && at && at->block >= BLOCK_MOMENTUM;
+    if (within && at->block != next->block && next->block <= BLOCK_OPTIMIZER)
         meet(s); /* what was computed so far belongs to that block */
-    if (within || (s->at && next->visit == s->at->visit))
+    if (within || (at && next->visit == at->visit))
         return;
-    if (s->at)
+    if (at)
         meet(s);
     if (ends)
         wait_through(s, s->queue.n - 1);
@@ -508,12 +448,13 @@ static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
     const StepModel *m = s->model;
     s->now = 0;
     s->at = NULL;
-    for (int t = 0; t < m->ops; t++) {
-        if (!op_runs(m->op[t].op, sequence, sequences) || !op_follows(m->step, &m->op[t]))
+    for (int t = 0; t < m->timed_ops; t++) {
+        const StepOp *next = m->timed[t].op;
+        if (!op_runs(next->op, sequence, sequences))
             continue;
-        begin_visit(s, &m->op[t]);
-        s->parts->block[m->op[t].block].times += s->at && s->at->visit == m->op[t].visit ? 0 : s->times;
-        s->at = &m->op[t];
+        begin_visit(s, next);
+        s->parts->block[next->block].times += s->at && s->at->op->visit == next->visit ? 0 : s->times;
+        s->at = &m->timed[t];
         run(s);
     }
     meet(s);
