@@ -419,6 +419,8 @@ typedef struct StepParts {
 typedef struct Recorder Recorder;
 /* Attention alone, without REST; leaves the fields of cost/stream.c unset. */
 StepParts cost_attended(Arena *a, const Draft *d);
+/* The rank that computes most of it alone: all that bounds need. */
+StepParts cost_busiest(Arena *a, const StepParts *attended);
 /* The same with lower bounds of attention's times, from the draft's loads: see attention_moving. */
 StepParts cost_attended_least(Arena *a, const Draft *d);
 StepParts step_parts(Arena *a, const Draft *d);

@@ -542,6 +542,36 @@ StepParts cost_attended(Arena *a, const Draft *d)
     return attend_all(a, d, KNOWN_SIMULATED);
 }
 
+static double *own_figure(Arena *a, const double *of, int rank)
+{
+    double *own = NEW(a, double);
+    *own = of ? of[rank] : 0;
+    return of ? own : NULL;
+}
+
+StepParts cost_busiest(Arena *a, const StepParts *attended)
+{
+    StepParts p = *attended;
+    int *rank = NEW(a, int);
+    *rank = p.rank[p.busiest];
+    p.rank = rank, p.ranks = 1, p.busiest = 0;
+    p.pairs = p.speed = p.rows = NULL;
+    p.kind = NEW_ARRAY(a, LayerKind, p.kinds);
+    for (int k = 0; k < p.kinds; k++) {
+        p.kind[k].layers = attended->kind[k].layers;
+        for (int i = 0; i < ATTEND_REST && p.kind[k].layers; i++) {
+            const AttentionTime *t = &attended->kind[k].time[i];
+            p.kind[k].time[i] = (AttentionTime){.seconds = t->seconds,
+                                                .busy = own_figure(a, t->busy, attended->busiest),
+                                                .passing = own_figure(a, t->passing, attended->busiest),
+                                                .link_bytes = t->link_bytes,
+                                                .nic_bytes = t->nic_bytes,
+                                                .moving = t->moving};
+        }
+    }
+    return p;
+}
+
 StepParts cost_attended_least(Arena *a, const Draft *d)
 {
     return attend_all(a, d, KNOWN_LEAST);

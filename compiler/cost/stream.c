@@ -314,7 +314,7 @@ static bool alike(const Streams *s, const Contended *c, double seconds)
 static bool shares_wire(const Streams *s, const AttentionTime *alone)
 {
     double moving = 0;
-    for (int i = 0; i < s->queue.n; i++)
+    for (int i = 0; i < s->queue.n && s->shared; i++)
         moving += fmin(s->queue.at[i].left.seconds,
                        collective_moving(s->model->cluster, s->queue.at[i].left));
     return s->shared && moving > 5e-3 * alone->seconds && alone->link_bytes + alone->nic_bytes > 0;

@@ -79,6 +79,54 @@ bool choice_same(const Choice *x, const Choice *y, unsigned keys)
     return true;
 }
 
+static uint64_t mix(uint64_t hash, uint64_t x)
+{
+    hash = (hash ^ x) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        hash = mix(hash, ((const unsigned char *)at)[i]);
+    return hash;
+}
+
+static uint64_t hash_text(uint64_t hash, const char *x)
+{
+    return x ? hash_bytes(hash, x, strlen(x)) : hash;
+}
+
+static uint64_t hash_share(uint64_t hash, const Choice *c)
+{
+    return mix(c->share ? hash_bytes(hash, c->share, sizeof *c->share * (size_t)c->ranks) : hash,
+               (uint64_t)c->ranks);
+}
+
+/* Without the rules, which seldom differ alone. */
+static uint64_t hash_saving(uint64_t hash, const Choice *c)
+{
+    const Saving v = saving_of(c);
+    return hash_text(mix(hash, (uint64_t)v.from), v.lower);
+}
+
+#define HASH_VALUE(name) mix(hash, (uint64_t)(uintptr_t)c->name)
+#define HASH_ARRAY(name) hash_bytes(hash, c->name, sizeof c->name)
+#define HASH_TEXT(name) hash_text(hash, c->name)
+#define HASH_SAVING(name) hash_saving(hash, c)
+#define HASH_SHARE(name) hash_share(hash, c)
+
+uint64_t choice_hash(const Choice *c, unsigned keys)
+{
+    uint64_t hash = 0;
+#define X(type, name, dimension, kind, of) \
+    if (keys & (of)) \
+        hash = HASH_##kind(name);
+    CHOICE_FIELDS(X)
+#undef X
+    return hash;
+}
+
 void choice_copy(Choice *to, const Choice *from, unsigned keys)
 {
 #define X(type, name, dimension, kind, of) \

@@ -113,6 +113,8 @@ typedef struct Choice {
 } Choice;
 /* Whether results with any of these keys are the same for both. */
 bool choice_same(const Choice *x, const Choice *y, unsigned keys);
+/* Equal for such choices. */
+uint64_t choice_hash(const Choice *c, unsigned keys);
 /* copies the fields that have any of these keys */
 void choice_copy(Choice *to, const Choice *from, unsigned keys);
 /* keys of the step's list; some lists also depend on the counted pairs */

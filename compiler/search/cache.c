@@ -63,10 +63,8 @@ static Ranged find_ranges(Searcher *s, const Draft *t)
 
 static const Ranged *known_ranges(const Searcher *s, const Draft *t)
 {
-    for (int i = 0; i < s->ranged.n && !t->choice.of_mask; i++)
-        if (choice_same(&s->ranged.at[i].choice, &t->choice, KEY_RANGES))
-            return &s->ranged.at[i];
-    return NULL;
+    const int known = t->choice.of_mask ? -1 : memo_find(&s->ranged_choices, &t->choice, KEY_RANGES);
+    return known < 0 ? NULL : &s->ranged.at[known];
 }
 
 const struct StepParts *search_attended_least(Searcher *s, const Draft *t)
@@ -95,8 +93,10 @@ Ranged search_ranges(Searcher *s, const Draft *t)
     if (known)
         return *known;
     const Ranged found = find_ranges(s, t);
-    if (!t->choice.of_mask)
-        *vec_push(s->arena, &s->ranged) = found;
+    if (t->choice.of_mask)
+        return found;
+    memo_add(s->arena, &s->ranged_choices, &t->choice, KEY_RANGES);
+    *vec_push(s->arena, &s->ranged) = found;
     return found;
 }
 
@@ -121,6 +121,20 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     StepParts *parts = NEW(x->arena, StepParts);
     *parts = cost_attended(x->arena, &of);
     x->parts = parts;
+    return parts;
+}
+
+const struct StepParts *search_busiest(Searcher *s, const Draft *t)
+{
+    if (t->choice.of_mask || choice_keeps_tail(&t->choice))
+        return search_attended(s, t);
+    const int known = memo_find(&s->busiest_choices, &t->choice, KEY_RANGES);
+    if (known >= 0)
+        return s->busiest.at[known];
+    StepParts *parts = NEW(s->arena, StepParts);
+    *parts = cost_busiest(s->arena, search_attended(s, t));
+    memo_add(s->arena, &s->busiest_choices, &t->choice, KEY_RANGES);
+    *vec_push(s->arena, &s->busiest) = parts;
     return parts;
 }
 
@@ -149,12 +163,12 @@ Draft search_uncopied(Searcher *s, Draft t)
 
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t)
 {
-    for (int i = 0; i < s->proved.n && !t->choice.of_mask; i++)
-        if (choice_same(&s->proved.at[i], &t->choice, KEY_COUNTS | KEY_RANGES))
-            return true;
+    const unsigned keys = KEY_COUNTS | KEY_RANGES;
+    if (!t->choice.of_mask && memo_find(&s->proved, &t->choice, keys) >= 0)
+        return true;
     const bool holds = verify_attention(a, d, t);
     if (holds && !t->choice.of_mask)
-        *vec_push(s->arena, &s->proved) = t->choice;
+        memo_add(s->arena, &s->proved, &t->choice, keys);
     return holds;
 }
 

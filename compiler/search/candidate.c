@@ -145,7 +145,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of
     double step = 0;
     if (isfinite(search_fastest(s))) {
         Draft t = search_uncopied(s, *of);
-        t.attended = a != s->arena ? search_attended(s, of) : NULL;
+        t.attended = a != s->arena ? search_busiest(s, of) : NULL;
         step = cost_bound(a, &t).step;
     }
     x->too_slow = step > search_to_win(s, &x->choice);

@@ -505,7 +505,7 @@ static double least_seconds(Searcher *s, const Choice *c)
         least = fmax(least, moving_seconds(s, a, &t));
     if (t.attention.n && least <= search_to_win(s, c)) {
         search_add_ranges(s, a, &t);
-        t.attended = search_attended(s, &t);
+        t.attended = search_busiest(s, &t);
         least = cost_bound(a, &t).any_weights;
     }
     arena_free(a);
@@ -520,7 +520,7 @@ static double own_seconds(Searcher *s, const Choice *c)
     double least = 0;
     if (t.attention.n) {
         search_add_ranges(s, a, &t);
-        t.attended = search_attended(s, &t);
+        t.attended = search_busiest(s, &t);
         least = cost_bound(a, &t).step;
     }
     arena_free(a);
@@ -655,7 +655,7 @@ void search_add_rival(Searcher *s, const Candidate *x)
     if (t.attention.n && !x->choice.of_mask) {
         search_add_ranges(s, a, &t);
         const Memory m = memory_make(a, &t);
-        const StepParts *p = search_attended(s, &t);
+        const StepParts *p = search_busiest(s, &t);
         r.strain.memory = (double)(m.total + m.beside) + (double)(m.scratch + m.keys);
         for (int k = 0; k < p->kinds; k++)
             for (int i = ATTEND_FORWARD; i <= ATTEND_BACKWARD; i++) {

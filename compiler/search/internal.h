@@ -31,6 +31,12 @@ typedef struct Candidate {
 typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
 typedef Vec(Parted) AllParted;
+/* Choices by some of their fields, numbered from 0. */
+typedef struct Memo {
+    Vec(Choice) choice;
+    int *place; /* [places] open addressing, a power of two: 1 + a number; 0: free */
+    int places;
+} Memo;
 /* Whether attention's transfers carry ranges, and its launches, cached by all that they depend on. */
 typedef struct Ranged {
     Choice choice;
@@ -140,8 +146,9 @@ typedef struct Searcher {
     DrawnInputs *drawn; /* NULL: each candidate draws its own */
     Vec(StepFigures) figures;
     Vec(Active) active;
+    Memo ranged_choices, proved, busiest_choices; /* proved: choices whose attention is proved */
     Vec(Ranged) ranged;
-    Vec(Choice) proved; /* choices whose attention is proved */
+    Vec(const struct StepParts *) busiest; /* attention of the rank that computes most */
     Vec(Stationary) stationary;
     Vec(Computed) computed;
     Loaded loaded; /* the last one; it is simulated next, if at all */
@@ -194,6 +201,9 @@ Draft search_begin(Searcher *s, Arena *a, Diags *d, const Choice *choice);
 Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool exact);
 /* Chooses whether transfers carry ranges, and the launches. */
 void search_add_ranges(Searcher *s, Arena *a, Draft *t);
+/* ---- search/memo.c ---- */
+int memo_find(const Memo *m, const Choice *c, unsigned keys); /* its number; -1: none */
+void memo_add(Arena *a, Memo *m, const Choice *c, unsigned keys);
 /* ---- search/queue.c ---- */
 /* Tries what may win of all numbers of groups, with the schedules of each kind that search_tries_kind
  * allows. Appends it to s->all, in the order of the candidates. */
@@ -297,6 +307,8 @@ Ranged search_ranges(Searcher *s, const Draft *t);
 /* As cost_attended, cached for all choices with the same attention; NULL: masks have schedules of their
  * own. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
+/* The same for cost_bound: perhaps the rank alone that computes most, which is kept for all choices. */
+const struct StepParts *search_busiest(Searcher *s, const Draft *t);
 /* Lower bounds of the attention's times while its ranges are open, from loads that search_ranges uses then;
  * NULL: ranges are decided, or loads depend on more than KEY_RANGES. */
 const struct StepParts *search_attended_least(Searcher *s, const Draft *t);
