@@ -1,16 +1,22 @@
 /* arena.c: memory of one compile. Blocks grow geometrically and are freed together. */
 #include "base/base.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Block { struct Block *next; size_t used, size; } Block;
 struct Arena { Block *blocks; size_t total; };
-enum { FIRST_BLOCK = 64 << 10, MAX_BLOCK = 8 << 20, ALIGN = 16 };
+enum { FIRST_BLOCK = 64 << 10, MAX_BLOCK = 8 << 20, LARGE = 256 << 10, ALIGN = 16 };
 static const size_t header = (sizeof(Block) + ALIGN - 1) / ALIGN * ALIGN;
 
+/* Only the first thread that lacks memory ends the process. */
 _Noreturn void out_of_memory(void)
 {
+    static atomic_flag ends = ATOMIC_FLAG_INIT;
+    while (atomic_flag_test_and_set(&ends))
+        pause();
     fputs("burstc: error: out of memory\n", stderr);
     exit(3);
 }
@@ -49,6 +55,16 @@ void arena_free(Arena *a)
     free(a);
 }
 
+void arena_join(Arena *to, Arena *from)
+{
+    Block **last = &to->blocks;
+    while (*last)
+        last = &(*last)->next;
+    *last = from->blocks;
+    to->total += from->total;
+    free(from);
+}
+
 static void add_block(Arena *a, size_t need)
 {
     size_t size = a->blocks ? a->blocks->size * 2 : FIRST_BLOCK;
@@ -72,6 +88,17 @@ void *arena_alloc(Arena *a, size_t bytes)
     char *p = (char *)a->blocks + header + a->blocks->used;
     a->blocks->used += bytes;
     return memset(p, 0, bytes);
+}
+
+/* In a block of its own, behind the block that smaller ones are taken from. */
+static void *large_alloc(Arena *a, size_t bytes)
+{
+    bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    Block *b = xmalloc(header + bytes), **next = a->blocks ? &a->blocks->next : &a->blocks;
+    *b = (Block){.next = *next, .used = bytes, .size = bytes};
+    *next = b;
+    a->total += header + bytes;
+    return memset((char *)b + header, 0, bytes);
 }
 
 char *arena_copy(Arena *a, const char *text, size_t len)
@@ -100,6 +127,26 @@ size_t arena_bytes(const Arena *a)
     return a->total;
 }
 
+/* The block that has only `at`, of so many bytes; NULL: none has. */
+static Block **block_of(Arena *a, const void *at, size_t bytes)
+{
+    for (Block **b = &a->blocks; *b; b = &(*b)->next)
+        if ((const char *)*b + header == at)
+            return (*b)->used == bytes && (*b)->size == bytes ? b : NULL;
+    return NULL;
+}
+
+/* Large arrays have a block of their own, which grows instead of staying beside its copy. */
+static void *grow_block(Arena *a, Block **b, size_t bytes)
+{
+    const size_t before = (*b)->size;
+    *b = xrealloc(*b, header + bytes);
+    (*b)->used = (*b)->size = bytes;
+    a->total += bytes - before;
+    memset((char *)*b + header + before, 0, bytes - before);
+    return (char *)*b + header;
+}
+
 void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size)
 {
     int grown = *cap ? *cap * 2 : 8;
@@ -108,4 +155,14 @@ void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size)
         memcpy(p, at, (size_t)n * size);
     *cap = grown;
     return p;
+}
+
+void *vec_move_(Arena *a, void *at, int n, int *cap, size_t size)
+{
+    const size_t before = (size_t)*cap * size, bytes = 2 * before;
+    if (before < LARGE || before % ALIGN)
+        return vec_grow_(a, at, n, cap, size);
+    Block **own = block_of(a, at, before);
+    *cap *= 2;
+    return own ? grow_block(a, own, bytes) : memcpy(large_alloc(a, bytes), at, (size_t)n * size);
 }

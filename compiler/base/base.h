@@ -23,6 +23,7 @@
 typedef struct Arena Arena;
 Arena *arena_new(void);
 void arena_free(Arena *a);
+void arena_join(Arena *to, Arena *from); /* `to` gets all memory of `from`, which is freed */
 /* Zeroed, 16-byte aligned, never NULL: without memory it prints "burstc: error: out of memory" and exits
  * with 3. */
 void *arena_alloc(Arena *a, size_t bytes);
@@ -43,6 +44,13 @@ void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
     ((v)->n < (v)->cap \
          ? (void)0 \
          : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), \
+     &(v)->at[(v)->n++])
+/* The same for an array that may be large: it moves when it grows, so nothing may point into it meanwhile. */
+void *vec_move_(Arena *a, void *at, int n, int *cap, size_t size);
+#define vec_append(a, v) \
+    ((v)->n < (v)->cap \
+         ? (void)0 \
+         : (void)((v)->at = vec_move_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), \
      &(v)->at[(v)->n++])
 
 /* ---- text.c: growing text, written to files atomically ---- */

@@ -6,12 +6,14 @@
  * largest of g is x_i with probability (i / n)^g - ((i - 1) / n)^g. */
 #include "cost/cost.h"
 
+#include "base/parallel.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 /* ---- drawn inputs ---- */
 
-/* A partition of a drawn batch, with its counted pairs. */
+/* A partition of a drawn batch, with its counted pairs; partition NULL: not drawn yet. */
 typedef struct DrawnPart {
     Arena *arena;
     Choice choice;
@@ -23,7 +25,7 @@ typedef struct DrawnPart {
 /* The last ones: candidates that attend alike are consecutive, and few partitions are tried in turn. */
 enum { DRAWN_PARTS = 48 };
 struct DrawnInputs {
-    Arena *arena; /* of maps; NULL: nothing is drawn yet */
+    Arena *arena[COST_BATCHES]; /* of its maps; NULL: not drawn yet */
     MaskMap **maps[COST_BATCHES];
     DrawnPart part[DRAWN_PARTS];
     int made;
@@ -34,10 +36,9 @@ DrawnInputs *drawn_new(Arena *a) { return NEW(a, DrawnInputs); }
 void drawn_forget(DrawnInputs *i)
 {
     for (int n = 0; n < DRAWN_PARTS; n++)
-        if (i->part[n].arena)
-            arena_free(i->part[n].arena);
-    if (i->arena)
-        arena_free(i->arena);
+        arena_free(i->part[n].arena);
+    for (int n = 0; n < COST_BATCHES; n++)
+        arena_free(i->arena[n]);
     *i = (DrawnInputs){0};
 }
 
@@ -49,42 +50,73 @@ static MaskMap **draw_maps(Arena *a, const Program *p, int batch)
     return maps;
 }
 
-static DrawnPart draw_part(Arena *a, const Draft *d, MaskMap **maps, int batch)
+static void draw_part(DrawnPart *x, const Draft *d, MaskMap **maps)
 {
     const Program *p = d->program;
-    DrawnPart x = {a, d->choice, batch, partition_of_batch(a, p, d->partition, maps),
-                   NEW_ARRAY(a, PairCounts *, p->mask_count)};
+    x->partition = partition_of_batch(x->arena, p, d->partition, maps);
+    x->counts = NEW_ARRAY(x->arena, PairCounts *, p->mask_count);
     for (int m = 0; m < p->mask_count; m++)
-        x.counts[m] = pair_counts(a, maps[m], x.partition, choice_pieces(&d->choice));
-    return x;
+        x->counts[m] = pair_counts(x->arena, maps[m], x->partition, choice_pieces(&d->choice));
 }
 
-static const DrawnPart *shared_part(DrawnInputs *i, const Draft *d, int batch)
+/* Whether it is the draft's part of one of these batches. */
+static bool is_wanted(const DrawnPart *x, const Draft *d, const int *batch, int n)
 {
-    for (int n = 0; n < DRAWN_PARTS; n++)
-        if (i->part[n].arena && i->part[n].batch == batch &&
-            choice_same(&i->part[n].choice, &d->choice, KEY_COUNTS))
-            return &i->part[n];
-    i->arena = i->arena ? i->arena : arena_new();
-    if (!i->maps[batch])
-        i->maps[batch] = draw_maps(i->arena, d->program, batch);
+    bool wanted = false;
+    for (int k = 0; k < n && x->arena; k++)
+        wanted |= x->batch == batch[k];
+    return wanted && choice_same(&x->choice, &d->choice, KEY_COUNTS);
+}
+
+/* The draft's part of a batch, drawn or not. Its parts of batch[n] are kept. */
+static DrawnPart *part_of(DrawnInputs *i, const Draft *d, int of, const int *batch, int n)
+{
+    for (int k = 0; k < DRAWN_PARTS; k++)
+        if (i->part[k].arena && i->part[k].batch == of &&
+            choice_same(&i->part[k].choice, &d->choice, KEY_COUNTS))
+            return &i->part[k];
     DrawnPart *x = &i->part[i->made++ % DRAWN_PARTS];
-    if (x->arena)
-        arena_free(x->arena);
-    *x = draw_part(arena_new(), d, i->maps[batch], batch);
+    while (is_wanted(x, d, batch, n))
+        x = &i->part[i->made++ % DRAWN_PARTS];
+    arena_free(x->arena);
+    *x = (DrawnPart){.arena = arena_new(), .choice = d->choice, .batch = of};
+    i->arena[of] = i->arena[of] ? i->arena[of] : arena_new();
     return x;
 }
 
-Draft cost_drawn(Arena *a, const Draft *d, int batch)
+/* Batches share nothing, so that several may draw at a time. */
+static void draw(DrawnInputs *i, DrawnPart *x, const Draft *d)
 {
-    const DrawnPart own = d->drawn ? (DrawnPart){0} : draw_part(a, d, draw_maps(a, d->program, batch), batch),
-                    *x = d->drawn ? shared_part(d->drawn, d, batch) : &own;
+    if (!i->maps[x->batch])
+        i->maps[x->batch] = draw_maps(i->arena[x->batch], d->program, x->batch);
+    if (!x->partition)
+        draw_part(x, d, i->maps[x->batch]);
+}
+
+static Draft with_part(const Draft *d, const DrawnPart *x)
+{
     Draft drawn = *d;
     drawn.partition = x->partition;
     drawn.counts = x->counts;
     drawn.attended = NULL;
     drawn.loads = NULL;
     return drawn;
+}
+
+static Draft draw_alone(Arena *a, const Draft *d, int batch)
+{
+    DrawnPart own = {.arena = a};
+    draw_part(&own, d, draw_maps(a, d->program, batch));
+    return with_part(d, &own);
+}
+
+Draft cost_drawn(Arena *a, const Draft *d, int batch)
+{
+    if (!d->drawn)
+        return draw_alone(a, d, batch);
+    DrawnPart *x = part_of(d->drawn, d, batch, &batch, 1);
+    draw(d->drawn, x, d);
+    return with_part(d, x);
 }
 
 /* ---- steps ---- */
@@ -107,20 +139,41 @@ static void largest_of(const double *step, int groups, CostBatches *b)
     }
 }
 
+/* Batches of a draft to be simulated; part NULL: each draws its own. */
+typedef struct Steps {
+    const Draft *draft;
+    int batch[COST_BATCHES];
+    DrawnPart *part[COST_BATCHES];
+    CostBatches *to;
+} Steps;
+
+static void simulate(void *steps, int i)
+{
+    const Steps *s = steps;
+    Arena *a = arena_new();
+    const int batch = s->batch[i];
+    if (s->part[i])
+        draw(s->draft->drawn, s->part[i], s->draft);
+    const Draft drawn = s->part[i] ? with_part(s->draft, s->part[i]) : draw_alone(a, s->draft, batch);
+    const Cost c = cost_draft(a, &drawn, INFINITY);
+    s->to->batch[batch].known = true;
+    s->to->batch[batch].step = c.step;
+    s->to->batch[batch].imbalance = c.imbalance;
+    s->to->batch[batch].received = c.bytes_link + c.bytes_nic;
+    arena_free(a);
+}
+
 void cost_add_batches(const Draft *d, const int *batch, int n, CostBatches *to)
 {
+    Steps s = {.draft = d, .to = to};
+    int steps = 0;
     for (int i = 0; i < n; i++) {
         if (to->batch[batch[i]].known)
             continue;
-        Arena *a = arena_new();
-        const Draft drawn = cost_drawn(a, d, batch[i]);
-        const Cost c = cost_draft(a, &drawn, INFINITY);
-        to->batch[batch[i]].known = true;
-        to->batch[batch[i]].step = c.step;
-        to->batch[batch[i]].imbalance = c.imbalance;
-        to->batch[batch[i]].received = c.bytes_link + c.bytes_nic;
-        arena_free(a);
+        s.part[steps] = d->drawn ? part_of(d->drawn, d, batch[i], batch, n) : NULL;
+        s.batch[steps++] = batch[i];
     }
+    parallel(steps, simulate, &s);
 }
 
 void cost_sum_batches(const int *batch, int n, int groups, CostBatches *of)

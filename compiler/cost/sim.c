@@ -39,7 +39,7 @@ int sim_task(Sim *s, Task t)
     t.waits = 0;
     t.state = WAITING;
     t.weight = t.weight > 0 ? t.weight : 1;
-    *vec_push(s->arena, &s->tasks) = t;
+    *vec_append(s->arena, &s->tasks) = t;
     return s->tasks.n - 1;
 }
 
@@ -48,7 +48,7 @@ void sim_after(Sim *s, int task, int before)
     if (before < 0)
         return;
     Task *b = &s->tasks.at[before];
-    *vec_push(s->arena, &s->edges) = (Edge){task, b->edge};
+    *vec_append(s->arena, &s->edges) = (Edge){task, b->edge};
     b->edge = s->edges.n - 1;
     s->tasks.at[task].waits++;
 }

@@ -157,7 +157,7 @@ typedef struct Unroll { Arena *arena; Vec(StepOp) ops; } Unroll;
 static void push(void *to, const StepOp *at)
 {
     Unroll *u = to;
-    *vec_push(u->arena, &u->ops) = *at;
+    *vec_append(u->arena, &u->ops) = *at;
 }
 
 int step_unroll(Arena *a, const Step *s, const StepOp **out)
