@@ -6,6 +6,8 @@
  * time, just before the first operation that reads it, and a chunk can be received only once its sender's
  * program has reached the pass. */
 #include "cost/cost.h"
+
+#include "base/parallel.h"
 #include "burst_int.h"
 
 #include <math.h>
@@ -668,4 +670,31 @@ AttentionTime attention_simulate(Arena *result, const AttentionInput *of)
     t.moving = moving;
     arena_free(a);
     return t;
+}
+
+/* ---- several attentions ---- */
+
+typedef struct Simulation {
+    Arena *arena;
+    const AttentionInput *in;
+    AttentionTime time;
+} Simulation;
+
+static void simulate_own(void *simulations, int i)
+{
+    Simulation *s = (Simulation *)simulations + i;
+    s->arena = arena_new();
+    s->time = attention_simulate(s->arena, s->in);
+}
+
+void attention_simulate_all(Arena *result, int n, const AttentionInput *const in[], AttentionTime out[])
+{
+    Simulation *all = NEW_ARRAY(result, Simulation, n);
+    for (int i = 0; i < n; i++)
+        all[i].in = in[i];
+    parallel(n, simulate_own, all);
+    for (int i = 0; i < n; i++) {
+        out[i] = all[i].time;
+        arena_join(result, all[i].arena);
+    }
 }

@@ -255,6 +255,8 @@ typedef struct AttentionTime {
     Overlapped *overlapped;        /* [overlaps] */
 } AttentionTime;
 AttentionTime attention_simulate(Arena *a, const AttentionInput *in);
+/* The same for several inputs. */
+void attention_simulate_all(Arena *a, int n, const AttentionInput *const in[], AttentionTime out[]);
 /* Lower bound without dependencies: seconds of the bytes over the busiest link or NIC. */
 double attention_moving(const AttentionInput *in);
 int grid_add(const AttentionInput *in, int rank, int hop); /* the simulated rank a relative hop away */
@@ -294,6 +296,8 @@ BurstTileRanges *cost_live(Arena *a, const AttentionInput *in);
  * pairs that each computes, all heads together, relative to one sequence's pairs: a rank with a share of
  * heads counts that share of every pair. */
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
+/* Forward and backward, for layers of one mask; pairs: of forward. */
+void cost_load_both(Arena *a, const Draft *d, int ranks, int mask, double *pairs, AttentionInput in[2]);
 /* Only seconds, for `ranks` ranks from the first to the last. */
 AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs);
 /* The schedule that loads are of: with pieces of heads, if ranks exchange these. */

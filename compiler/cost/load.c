@@ -5,6 +5,7 @@
  * has its own loads; its simulated neighbours stand for its real ones. */
 #include "cost/cost.h"
 
+#include "base/parallel.h"
 #include "burst_int.h"
 #include "ir/kernels.h"
 
@@ -616,20 +617,50 @@ static void divide_heads(Arena *a, AttentionInput *in, int pieces)
     in->pieces = true;
 }
 
+/* Loads all but transfers, as pairs are counted by one thread. */
+static Loader start_load(Arena *a, const Draft *d, AttentionInput *in, int mask, double *pairs)
+{
+    choose_ranks(a, d, in);
+    size_t cells = (size_t)in->schedule->trace.n * (size_t)in->ranks;
+    in->bytes = NEW_ARRAY(a, double, cells);
+    in->received = NEW_ARRAY(a, double, cells);
+    in->tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
+    in->whole = d->choice.ranges ? NEW_ARRAY(a, double, cells) : NULL;
+    return load_computing(a, d, in, mask, pairs);
+}
+
+static void finish_load(Loader *l)
+{
+    load_transfers(l);
+    if (l->draft->choice.head_pieces > 1)
+        divide_heads(l->arena, l->in, l->draft->choice.head_pieces);
+}
+
 AttentionInput cost_load(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
 {
     AttentionInput in = begin_load(d, ranks, mask, backward);
-    choose_ranks(a, d, &in);
-    size_t cells = (size_t)in.schedule->trace.n * (size_t)in.ranks;
-    in.bytes = NEW_ARRAY(a, double, cells);
-    in.received = NEW_ARRAY(a, double, cells);
-    in.tiles = d->choice.ranges ? NEW_ARRAY(a, BurstPairTiles, cells) : NULL;
-    in.whole = d->choice.ranges ? NEW_ARRAY(a, double, cells) : NULL;
-    Loader l = load_computing(a, d, &in, mask, pairs);
-    load_transfers(&l);
-    if (d->choice.head_pieces > 1)
-        divide_heads(a, &in, d->choice.head_pieces);
+    Loader l = start_load(a, d, &in, mask, pairs);
+    finish_load(&l);
     return in;
+}
+
+static void finish_own(void *loaders, int i)
+{
+    Loader *l = (Loader *)loaders + i;
+    l->arena = arena_new();
+    finish_load(l);
+}
+
+void cost_load_both(Arena *a, const Draft *d, int ranks, int mask, double *pairs, AttentionInput in[2])
+{
+    Loader l[2];
+    for (int backward = 0; backward < 2; backward++) {
+        in[backward] = begin_load(d, ranks, mask, backward);
+        l[backward] = start_load(a, d, &in[backward], mask, backward ? NULL : pairs);
+    }
+    parallel(2, finish_own, l);
+    for (int backward = 0; backward < 2; backward++)
+        arena_join(a, l[backward].arena);
 }
 
 AttentionInput cost_computing(Arena *a, const Draft *d, int ranks, int mask, bool backward, double *pairs)
@@ -654,8 +685,7 @@ AttentionLoads cost_loads(Arena *a, const Draft *d)
     with.choice.ranges = true;
     for (int m = 0; m < masks; m++) {
         l.pairs[m] = NEW_ARRAY(a, double, ranks);
-        for (int backward = 0; backward < 2; backward++)
-            l.of[m][backward] = cost_load(a, &with, ranks, m, backward, backward ? NULL : l.pairs[m]);
+        cost_load_both(a, &with, ranks, m, l.pairs[m], l.of[m]);
     }
     return l;
 }

@@ -18,10 +18,14 @@ typedef struct Seconds {
 static Seconds attention_seconds(Arena *result, const Program *p, AttentionLoads *l)
 {
     Seconds sum = {0}, *mask = NEW_ARRAY(result, Seconds, p->mask_count);
+    const AttentionInput **all = NEW_ARRAY(result, const AttentionInput *, 2 * p->mask_count);
     l->time = arena_alloc(result, sizeof *l->time * (size_t)p->mask_count);
+    for (int i = 0; i < 2 * p->mask_count; i++)
+        all[i] = &l->of[i / 2][i % 2];
+    attention_simulate_all(result, 2 * p->mask_count, all, l->time[0]);
     for (int i = 0; i < 2 * p->mask_count; i++) {
-        const AttentionInput *in = &l->of[i / 2][i % 2];
-        const AttentionTime t = l->time[i / 2][i % 2] = attention_simulate(result, in);
+        const AttentionInput *in = all[i];
+        const AttentionTime t = l->time[i / 2][i % 2];
         double most = 0;
         for (int r = 0; r < in->ranks; r++)
             most = fmax(most, t.busy[r]);

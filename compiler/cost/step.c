@@ -1,6 +1,8 @@
 /* cost/step.c: one training step in parts: each mask's attention, simulated alone, and the step's list of
  * operations with their times, which cost/stream.c then runs. */
 #include "cost/cost.h"
+
+#include "base/parallel.h"
 #include "ir/kernels.h"
 
 #include <math.h>
@@ -305,64 +307,86 @@ static void share_queries(Arena *a, AttentionInput *in, const Draft *d, int mask
 
 /* Takes the draft's loads if it has them. The draft is their only user and reads each mask's once, so
  * callers may change them in place. */
-static AttentionInput loaded_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
-                                   double *pairs)
+static void load_both(Arena *a, const Draft *d, int ranks, int mask, double *pairs, AttentionInput in[2])
 {
-    if (!d->loads)
-        return cost_load(a, d, ranks, mask, backward, pairs);
-    AttentionInput in = d->loads->of[mask][backward];
-    in.cluster = &d->program->cluster;
-    in.schedule = cost_schedule(a, d, mask, backward);
+    if (!d->loads) {
+        cost_load_both(a, d, ranks, mask, pairs, in);
+        return;
+    }
+    for (int backward = 0; backward < 2; backward++) {
+        in[backward] = d->loads->of[mask][backward];
+        in[backward].cluster = &d->program->cluster;
+        in[backward].schedule = cost_schedule(a, d, mask, backward);
+    }
     if (pairs)
-        memcpy(pairs, d->loads->pairs[mask], sizeof *pairs * (size_t)in.ranks);
-    return in;
+        memcpy(pairs, d->loads->pairs[mask], sizeof *pairs * (size_t)in[0].ranks);
 }
 
-static AttentionInput attention_input(Arena *a, const Draft *d, int ranks, int mask, bool backward,
-                                      double *pairs, bool transfers)
+static void compute_both(Arena *a, const Draft *d, int ranks, int mask, double *pairs, AttentionInput in[2])
 {
-    AttentionInput in = (transfers ? loaded_input : cost_computing)(a, d, ranks, mask, backward, pairs);
-    if (choice_chunks_queries(&d->choice))
-        share_queries(a, &in, d, mask, backward);
-    return in;
+    for (int backward = 0; backward < 2; backward++)
+        in[backward] = cost_computing(a, d, ranks, mask, backward, backward ? NULL : pairs);
 }
 
 /* Attention without waits for transfers. */
 static AttentionTime busy_attention(Arena *a, const AttentionInput *in)
 {
     AttentionTime t = {.busy = NEW_ARRAY(a, double, in->ranks)};
-    for (int r = 0; r < in->ranks; r++) {
-        for (int at = 0; at < in->schedule->trace.n; at++)
+    for (int at = 0; at < in->schedule->trace.n; at++)
+        for (int r = 0; r < in->ranks; r++)
             t.busy[r] += in->seconds[at * in->ranks + r];
+    for (int r = 0; r < in->ranks; r++)
         t.seconds = fmax(t.seconds, t.busy[r]);
-    }
     return t;
 }
 
 /* How well times of attention are known: computing alone; as bounded by attention_moving; simulated. */
 typedef enum Known { KNOWN_COMPUTING, KNOWN_LEAST, KNOWN_SIMULATED } Known;
 
-/* Loads may have been simulated already, when ranges were decided. */
-static AttentionTime time_of(Arena *a, const Draft *d, int mask, bool backward, const AttentionInput *in,
-                             Known known)
+typedef struct Moving {
+    const AttentionInput *in; /* [2] */
+    double seconds[2];
+} Moving;
+
+static void find_moving(void *moving, int backward)
 {
-    if (known == KNOWN_SIMULATED)
-        return d->loads && d->loads->time && !choice_chunks_queries(&d->choice)
-                   ? d->loads->time[mask][backward]
-                   : attention_simulate(a, in);
-    AttentionTime t = busy_attention(a, in);
-    t.seconds = known == KNOWN_LEAST ? fmax(t.seconds, attention_moving(in)) : t.seconds;
-    return t;
+    Moving *m = moving;
+    m->seconds[backward] = attention_moving(&m->in[backward]);
+}
+
+/* Lower bounds. */
+static void least_both(Arena *a, const AttentionInput in[2], Known known, AttentionTime time[2])
+{
+    Moving moving = {.in = in};
+    if (known == KNOWN_LEAST)
+        parallel(2, find_moving, &moving);
+    for (int backward = 0; backward < 2; backward++) {
+        time[backward] = busy_attention(a, &in[backward]);
+        time[backward].seconds = fmax(time[backward].seconds, moving.seconds[backward]);
+    }
+}
+
+/* Loads may have been simulated already, when ranges were decided. */
+static void time_both(Arena *a, const Draft *d, int mask, const AttentionInput in[2], Known known,
+                      AttentionTime time[2])
+{
+    const bool simulated = d->loads && d->loads->time && !choice_chunks_queries(&d->choice);
+    const AttentionInput *both[2] = {&in[0], &in[1]};
+    if (known != KNOWN_SIMULATED)
+        least_both(a, in, known, time);
+    else if (simulated)
+        memcpy(time, d->loads->time[mask], 2 * sizeof *time);
+    else
+        attention_simulate_all(a, 2, both, time);
 }
 
 static void attention_time(Arena *a, const StepParts *p, const Draft *d, int mask, LayerKind *l,
                            double *pairs, Known known)
 {
-    for (int backward = 0; backward < 2; backward++)
-        l->input[backward] = attention_input(a, d, p->ranks, mask, backward, backward ? NULL : pairs,
-                                             known != KNOWN_COMPUTING);
-    for (int i = 0; i < ATTEND_REST; i++)
-        l->time[i] = time_of(a, d, mask, i == ATTEND_BACKWARD, &l->input[i], known);
+    (known == KNOWN_COMPUTING ? compute_both : load_both)(a, d, p->ranks, mask, pairs, l->input);
+    for (int backward = 0; backward < 2 && choice_chunks_queries(&d->choice); backward++)
+        share_queries(a, &l->input[backward], d, mask, backward);
+    time_both(a, d, mask, l->input, known, l->time);
 }
 
 /* Adds the recomputed forward of the leading tokens to attention that was simulated for any tail. */
