@@ -166,6 +166,12 @@ typedef struct AtOnce {
     BurstTileRanges rest;
 } AtOnce;
 
+/* The last pair of chunks of queries that ranks share. */
+typedef struct Shared {
+    int key; /* -1: none yet */
+    PairWork work;
+} Shared;
+
 typedef struct Loader {
     Arena *arena;
     const Draft *draft;
@@ -173,6 +179,8 @@ typedef struct Loader {
     PairCounts *counts;
     bool backward;
     int shares;   /* ranks that share the heads; 1: none */
+    Shared *shared; /* [chunks] by the first rank's chunk of queries */
+    const int64_t *shared_tokens; /* [ranks] */
     int sides;    /* sides whose chunks travel */
     double *pairs;
     double tile_sides;        /* as for attention_work_of */
@@ -221,13 +229,21 @@ static int64_t tokens_of(const Loader *l, TensorId t, int chunk)
 {
     const Choice *c = l->in->schedule->choice;
     const int pieces = tensor_pieces(c, t), piece = chunk_piece(c, chunk);
-    int64_t tokens = 0;
     if (pieces > 1) {
         const int64_t n = l->draft->partition->of[chunk % c->ranks].tokens;
         return pos_cut(n, piece + 1, pieces) - pos_cut(n, piece, pieces);
     }
-    for (int i = 0; i < l->shares; i++)
-        tokens += l->draft->partition->of[l->shares == 1 ? chunk : choice_member(c, chunk, i)].tokens;
+    return l->shares == 1 ? l->draft->partition->of[chunk].tokens : l->shared_tokens[chunk];
+}
+
+/* [ranks] tokens of all ranks that share the rank's heads. */
+static const int64_t *tokens_of_sharing(const Loader *l)
+{
+    const Choice *c = l->in->schedule->choice;
+    int64_t *tokens = NEW_ARRAY(l->arena, int64_t, c->ranks);
+    for (int r = 0; r < c->ranks; r++)
+        for (int i = 0; i < l->shares; i++)
+            tokens[r] += l->draft->partition->of[choice_member(c, r, i)].tokens;
     return tokens;
 }
 
@@ -264,23 +280,35 @@ static double latents_seconds(const Loader *l, int rank, int64_t tokens)
     return work_seconds(kind, latents_work(l));
 }
 
-static PairWork work_of(const Loader *l, int q, int k)
+/* Of all pairs of the sharing ranks' chunks. */
+static PairWork sum_of_pairs(const Loader *l, int q, int k)
 {
     const Choice *c = l->in->schedule->choice;
     PairWork sum = {0};
+    for (int i = 0; i < l->shares; i++)
+        for (int j = 0, row = choice_member(c, q, i); j < l->shares; j++) {
+            const PairWork w = pair_work(l->counts, row, choice_member(c, k, j));
+            sum.cover = w.cover == COVER_EMPTY ? sum.cover : COVER_PARTIAL;
+            sum.pairs += w.pairs;
+            sum.tiles_full += w.tiles_full;
+            sum.tiles_partial += w.tiles_partial;
+        }
+    return sum;
+}
+
+/* Ranks that share heads have the same pairs of chunks. */
+static PairWork work_of(Loader *l, int q, int k)
+{
+    const Choice *c = l->in->schedule->choice;
     if (l->shares == 1)
         return pair_work(l->counts, q, k);
     if (l->shares == c->ranks)
         return pair_whole(l->counts);
-    for (int i = 0; i < l->shares * l->shares; i++) {
-        const PairWork w = pair_work(l->counts, choice_member(c, q, i / l->shares),
-                                     choice_member(c, k, i % l->shares));
-        sum.cover = w.cover == COVER_EMPTY ? sum.cover : COVER_PARTIAL;
-        sum.pairs += w.pairs;
-        sum.tiles_full += w.tiles_full;
-        sum.tiles_partial += w.tiles_partial;
-    }
-    return sum;
+    const int row = choice_member(c, q, 0), key = choice_member(c, k, 0);
+    Shared *x = &l->shared[row];
+    if (x->key != key)
+        *x = (Shared){key, sum_of_pairs(l, row, key)};
+    return x->work;
 }
 
 /* ---- launches ---- */
@@ -534,6 +562,12 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .tile_sides = attention_tile_sides(d->program, s->backward),
                 .slowdown = attention_slowdown(d->program, s->backward, mask, pair_whole(d->counts[mask]))};
     l.computer = computers(&l);
+    if (l.shares > 1) {
+        l.shared = NEW_ARRAY(a, Shared, choice_chunks(s->choice));
+        l.shared_tokens = tokens_of_sharing(&l);
+    }
+    for (int i = 0; i < choice_chunks(s->choice) && l.shared; i++)
+        l.shared[i].key = -1;
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
     in->tile_flops = NEW_ARRAY(a, double, in->ranks);
     if (s->at_once && !s->backward)
