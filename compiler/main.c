@@ -459,9 +459,10 @@ static int run_compiler(Arena *a, Diags *d, int argc, char **argv)
 }
 
 /* A search makes and frees an arena for each candidate: memory returned to the system in between would be
- * cleared page by page when it is allocated once more. */
+ * cleared page by page when it is allocated once more. Threads allocate seldom, and share what is kept. */
 static void keep_memory(void)
 {
+    mallopt(M_ARENA_MAX, 1);
     mallopt(M_TRIM_THRESHOLD, 1 << 30);
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TOP_PAD, 16 << 20);

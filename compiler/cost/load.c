@@ -514,7 +514,8 @@ static void load_transfers(Loader *l)
 {
     const Trace *trace = &l->in->schedule->trace;
     size_t ranks = (size_t)l->in->ranks;
-    const BurstTileRanges *live = cost_live(l->arena, l->in);
+    Arena *a = arena_new();
+    const BurstTileRanges *live = cost_live(a, l->in);
     for (int at = 0; at < trace->n; at++) {
         const Instance *i = &trace->at[at];
         size_t row = (size_t)at * ranks;
@@ -523,6 +524,7 @@ static void load_transfers(Loader *l)
         else if (i->node->kind != N_COMPUTE)
             load_arrivals(l, i, &live[row], &l->in->bytes[row], l->in->whole ? &l->in->whole[row] : NULL);
     }
+    arena_free(a);
 }
 
 static AttentionInput begin_load(const Draft *d, int ranks, int mask, bool backward)
