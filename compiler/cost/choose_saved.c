@@ -15,11 +15,16 @@ typedef struct Stage {
     const char *set;
     double bytes[LAYER_KINDS]; /* of a layer of each kind */
 } Stage;
+typedef Vec(Stage) StageList;
 typedef struct Stages {
     Step *step;
     const double *seconds[LAYER_KINDS]; /* of forward's operations */
-    Vec(Stage) at;
+    StageList at;
 } Stages;
+struct SavedStages {
+    const Model *model;
+    StageList at;
+};
 
 /* Adds the size of a value to that of the layers that have it. */
 static void add_bytes(const Stages *t, int value, double bytes[LAYER_KINDS])
@@ -30,11 +35,11 @@ static void add_bytes(const Stages *t, int value, double bytes[LAYER_KINDS])
                         : 0;
 }
 
-static double all_layers(const Stages *t, const double of[LAYER_KINDS])
+static double all_layers(const Model *m, const double of[LAYER_KINDS])
 {
     double sum = 0;
-    for (int k = 0; k < step_kinds(t->step); k++)
-        sum += of[k] * model_layers_of(&t->step->program->model, k);
+    for (int k = 0; k < model_kinds(m); k++)
+        sum += of[k] * model_layers_of(m, k);
     return sum;
 }
 
@@ -73,7 +78,7 @@ static double recompute_seconds(const Stages *t, const char *set)
     double seconds[LAYER_KINDS] = {0};
     for (int k = 0; k < step_kinds(t->step); k++)
         seconds[k] = recompute_kind(t, k, set);
-    return all_layers(t, seconds);
+    return all_layers(&t->step->program->model, seconds);
 }
 
 /* The operation before `o` that writes what it reads first; NULL: none in the block. */
@@ -98,7 +103,8 @@ static void try_outputs(const Stages *t, const Op *o, const Op *maker, const Sta
         bytes[k] += others[k];
     more = arena_printf(t->step->arena, "%s%s", more, also);
     s.set = arena_printf(t->step->arena, "%s%s", last->set, more);
-    const double spared = *more ? (now - recompute_seconds(t, s.set)) / all_layers(t, bytes) : 0;
+    const Model *m = &t->step->program->model;
+    const double spared = *more ? (now - recompute_seconds(t, s.set)) / all_layers(m, bytes) : 0;
     if (spared <= *most)
         return;
     for (int k = 0; k < LAYER_KINDS; k++)
@@ -142,15 +148,15 @@ static double *forward_seconds(const Step *s, int kind, AttentionWork attended)
     return seconds;
 }
 
-static Saving saving_of_bytes(const Stages *t, double bytes)
+static Saving saving_of_bytes(const SavedStages *t, double bytes)
 {
-    const Model *m = &t->step->program->model;
+    const Model *m = t->model;
     const int layers = m->layers;
     int i = 0, more = 0;
-    while (i + 1 < t->at.n && all_layers(t, t->at.at[i + 1].bytes) <= bytes)
+    while (i + 1 < t->at.n && all_layers(m, t->at.at[i + 1].bytes) <= bytes)
         i++;
     const Stage *now = &t->at.at[i];
-    double left = bytes - all_layers(t, now->bytes);
+    double left = bytes - all_layers(m, now->bytes);
     for (int l = layers - 1; i + 1 < t->at.n && l >= 0; l--, more++) {
         left -= now[1].bytes[model_kind(m, l)] - now->bytes[model_kind(m, l)];
         if (left < 0)
@@ -159,8 +165,8 @@ static Saving saving_of_bytes(const Stages *t, double bytes)
     return more ? (Saving){now->set, now[1].set, layers - more} : (Saving){now->set, now->set, 0};
 }
 
-Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
-                 AttentionWork attended, double share)
+const SavedStages *saved_stages(Arena *a, const Program *p, const Shape *shape, const Partition *part,
+                                Units units, AttentionWork attended)
 {
     Arena *own = arena_new();
     Stages t = {.step = step_model(own, p, shape, part, units)};
@@ -171,8 +177,26 @@ Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition
     *vec_push(own, &t.at) = (Stage){.set = saved_least()};
     while (next_stage(&t))
         ;
-    const Saving v = saving_of_bytes(&t, all_layers(&t, t.at.at[t.at.n - 1].bytes) * share);
-    const Saving kept = {arena_printf(a, "%s", v.lower), arena_printf(a, "%s", v.upper), v.from};
+    SavedStages *kept = NEW(a, SavedStages);
+    kept->model = &p->model;
+    for (int i = 0; i < t.at.n; i++) {
+        Stage *stage = vec_push(a, &kept->at);
+        *stage = t.at.at[i];
+        stage->set = arena_printf(a, "%s", stage->set);
+    }
     arena_free(own);
     return kept;
+}
+
+Saving saving_in(Arena *a, const SavedStages *s, double share)
+{
+    const double all = all_layers(s->model, s->at.at[s->at.n - 1].bytes);
+    const Saving v = saving_of_bytes(s, all * share);
+    return (Saving){arena_printf(a, "%s", v.lower), arena_printf(a, "%s", v.upper), v.from};
+}
+
+Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
+                 AttentionWork attended, double share)
+{
+    return saving_in(a, saved_stages(a, p, shape, part, units, attended), share);
 }

@@ -48,6 +48,10 @@ void print_ranges(const struct Draft *d, Text *out); /* --emit=plan; prints noth
 /* ---- cost/choose_saved.c: chooses saved values by time and bytes ---- */
 /* The set that saves most seconds per byte within a share of the bytes that `none` saves. attended:
  * attention of one rank and head. */
+typedef struct SavedStages SavedStages; /* sets that save more and more, for any share */
+const SavedStages *saved_stages(Arena *a, const Program *p, const Shape *shape, const Partition *part,
+                                Units units, AttentionWork attended);
+Saving saving_in(Arena *a, const SavedStages *s, double share);
 Saving saving_at(Arena *a, const Program *p, const Shape *shape, const Partition *part, Units units,
                  AttentionWork attended, double share);
 

@@ -114,6 +114,8 @@ static void pass_stream(Streams *s, int stream, double seconds)
 
 static void pass_copies(Streams *s, double seconds)
 {
+    if (!s->copies[0].n && !s->copies[1].n)
+        return;
     const double overlapped = copies_overlap(s, 0, s->copies[0].n, seconds / s->both);
     for (int i = 0; i < COPY_STREAMS; i++)
         pass_stream(s, i, seconds - overlapped * (s->both - 1));

@@ -30,14 +30,37 @@ static AttentionWork work_of_rank(const Searcher *s, const Draft *t)
     return sum;
 }
 
+static bool same_stages(const Staged *x, const Staged *y)
+{
+    return memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 && x->tokens == y->tokens &&
+           x->pieces == y->pieces && x->within == y->within && x->slices == y->slices &&
+           memcmp(&x->attended, &y->attended, sizeof x->attended) == 0;
+}
+
+/* The same for all values of `recompute` that are shares. */
+static const SavedStages *stages_of(Searcher *s, const Draft *t, const Shape *whole)
+{
+    Staged x = {.shape = t->shape,
+                .tokens = t->partition->max_tokens,
+                .pieces = partition_scan_pieces(s->program, t->partition),
+                .within = t->choice.within,
+                .slices = choice_slices(s->program, &t->choice),
+                .attended = work_of_rank(s, t)};
+    for (int i = 0; i < s->staged.n; i++)
+        if (same_stages(&s->staged.at[i], &x))
+            return s->staged.at[i].stages;
+    x.stages = saved_stages(s->arena, s->program, whole, t->partition, t->units, x.attended);
+    *vec_push(s->arena, &s->staged) = x;
+    return x.stages;
+}
+
 /* Chooses what layers save and offload, if the settings give only numbers. */
 static void decide_saving(Searcher *s, Draft *t)
 {
     Choice *c = &t->choice;
     const Shape whole = shape_unchunked(t->shape);
     if (c->spared)
-        c->saving = saving_at(s->arena, s->program, &whole, t->partition, t->units, work_of_rank(s, t),
-                              1 - (double)c->spared / SAVING_LEVELS);
+        c->saving = saving_in(s->arena, stages_of(s, t, &whole), 1 - (double)c->spared / SAVING_LEVELS);
     if (c->offload_values)
         c->offload = offload_at(s->arena, s->program, &whole, t->partition, t->units, saving_of(c),
                                 c->offload_layers, c->offload_values);

@@ -51,6 +51,15 @@ typedef struct Loaded {
     struct AttentionLoads *loads;
     const struct StepParts *least;
 } Loaded;
+/* What layers save at any share, by all that it depends on. */
+typedef struct Staged {
+    Shape shape;
+    int64_t tokens;
+    int pieces, within;
+    bool slices;
+    AttentionWork attended;
+    const SavedStages *stages;
+} Staged;
 /* Simulated attention, in an arena of its own. */
 typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
 /* Operations of a step with their times, in an arena of its own. */
@@ -149,6 +158,7 @@ typedef struct Searcher {
     Memo ranged_choices, proved, busiest_choices; /* proved: choices whose attention is proved */
     Vec(Ranged) ranged;
     Vec(const struct StepParts *) busiest; /* attention of the rank that computes most */
+    Vec(Staged) staged;
     Vec(Stationary) stationary;
     Vec(Computed) computed;
     Loaded loaded; /* the last one; it is simulated next, if at all */
