@@ -30,9 +30,10 @@ double attention_columns(const Program *p, const Device *d, bool backward);
 typedef struct Sent { int64_t bytes, whole; /* whole: bytes if chunks of keys travelled whole */ } Sent;
 /* Whether the layout leaves ranges to simulated time. */
 bool ranges_open(const struct Draft *d);
-/* Whether transfers carry ranges: as the layout says, else by simulated time. d has no memory yet. loads:
- * NULL, or receives the loads (see Draft) with that decision applied; *loads NULL, or loads with ranges. */
-bool ranges_wanted(Arena *a, const struct Draft *d, struct AttentionLoads **loads);
+/* Whether transfers carry ranges: as the layout says, else by the time of attention alone. d has no memory
+ * yet. loads: NULL, or receives the loads (see Draft) with that decision applied; *loads NULL, or loads with
+ * ranges. *save: whether the layout leaves ranges open and they send less. */
+bool ranges_wanted(Arena *a, const struct Draft *d, struct AttentionLoads **loads, bool *save);
 /* ---- launches.c ---- */
 /* Whether forward and backward have a launch for each chunk of keys where one could have all. The draft has
  * its ranges and the latter. */

@@ -43,15 +43,15 @@ static Seconds attention_seconds(Arena *result, const Program *p, AttentionLoads
 
 /* Whether attention takes less time with ranges. Every rank then holds a table of them, and a host copies
  * partial chunks row by row, so whole chunks win within `tie`. *whole becomes the loads without ranges. */
-static bool are_faster(Arena *a, const Draft *d, AttentionLoads *l, AttentionLoads *whole)
+static bool are_faster(Arena *a, const Draft *d, AttentionLoads *l, AttentionLoads *whole, bool *save)
 {
     static const double tie = 2e-3;
-    const bool saves = loads_saved(d, l) > 0;
+    *save = loads_saved(d, l) > 0;
     *whole = (AttentionLoads){.of = arena_alloc(a, sizeof *l->of * (size_t)d->program->mask_count),
                               .pairs = l->pairs};
     memcpy(whole->of, l->of, sizeof *l->of * (size_t)d->program->mask_count);
     loads_make_whole(d, whole);
-    if (!saves)
+    if (!*save)
         return false;
     const Seconds without = attention_seconds(a, d->program, whole);
     return without.computing < without.all * (1 - tie) &&
@@ -68,19 +68,20 @@ static bool are_faster_drawn(const Draft *d)
     Arena *a = arena_new();
     const Draft drawn = cost_drawn(a, d, 0);
     AttentionLoads l = cost_loads(a, &drawn), whole;
-    const bool faster = are_faster(a, &drawn, &l, &whole);
+    bool save;
+    const bool faster = are_faster(a, &drawn, &l, &whole, &save);
     arena_free(a);
     return faster;
 }
 
-static bool are_worth_it(Arena *a, const Draft *d, AttentionLoads **found)
+static bool are_worth_it(Arena *a, const Draft *d, AttentionLoads **found, bool *save)
 {
     AttentionLoads *l = found ? *found : NULL, whole;
     if (!l) {
         l = NEW(a, AttentionLoads);
         *l = cost_loads(a, d);
     }
-    const bool wanted = are_faster(a, d, l, &whole) || are_faster_drawn(d);
+    const bool wanted = are_faster(a, d, l, &whole, save) || are_faster_drawn(d);
     if (!wanted)
         *l = whole;
     if (found)
@@ -98,10 +99,11 @@ bool ranges_open(const Draft *d)
     return may_have_ranges(&d->choice) && d->program->layout.ranges.is_auto;
 }
 
-bool ranges_wanted(Arena *a, const Draft *d, AttentionLoads **loads)
+bool ranges_wanted(Arena *a, const Draft *d, AttentionLoads **loads, bool *save)
 {
+    *save = false;
     if (ranges_open(d))
-        return are_worth_it(a, d, loads);
+        return are_worth_it(a, d, loads, save);
     return may_have_ranges(&d->choice) && d->program->layout.ranges.value != 0;
 }
 

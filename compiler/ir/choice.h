@@ -25,6 +25,7 @@ typedef enum ChoiceKey {
     KEY_STEP = 8, /* the step's list, given the number of tokens and attention's scratch */
     KEY_ACTIVATIONS = 16, /* the memory of activations, close enough to bound it */
     KEY_ESCALATION = 32, /* settings that memory escalation decides (layout/layout.h) */
+    KEY_RUNS = 64, /* how attention runs, which follows from the other settings by time */
     KEY_ATTENDS = KEY_RANGES | KEY_ATTENTION,
     KEY_TOKENS = KEY_COUNTS | KEY_ATTENDS
 } ChoiceKey;
@@ -96,12 +97,12 @@ typedef enum ChoiceKey {
     X(bool, whole, , VALUE, 0) /* the layout says `ranges no` */ \
     X(bool, on_device, , VALUE, 0) /* the layout says `offload none` */ \
     /* attention's transfers carry only the tiles that a later rank reads or that were added to */ \
-    X(bool, ranges, , VALUE, 0) \
+    X(bool, ranges, , VALUE, KEY_RUNS) \
     /* forward, backward: a launch for each chunk of keys where one could have all (cost/launches.c) */ \
-    X(bool, each_chunk, [2], ARRAY, 0) \
+    X(bool, each_chunk, [2], ARRAY, KEY_RUNS) \
     /* in which ranks that share heads exchange and attend their query heads, so that transfers overlap \
      * computing; below 2: all at once */ \
-    X(int, head_pieces, , VALUE, 0)
+    X(int, head_pieces, , VALUE, KEY_RUNS)
 /* Facts derived from several fields, or from part of one: function of a choice, keys. */
 #define CHOICE_FACTS(X) \
     X(choice_pieces, KEY_COUNTS) \

@@ -29,6 +29,9 @@ Evaluation search_evaluation(Searcher *s, Arena *a, const Choice *c)
     Draft t = j.draft;
     t.attended = search_attended(s, &t);
     j.cost = cost_draft(a, &t, INFINITY);
+    if (j.fits && search_change_ranges(s, a, &j.draft, &j.cost, true) &&
+        !(search_attention_holds(s, a, d, &j.draft) && verify_rest(a, d, &j.draft)))
+        j.why_not = diags_first(d);
     if (!isfinite(j.cost.step))
         j.why_not = "its transfers deadlock";
     return j;

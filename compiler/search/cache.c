@@ -44,19 +44,22 @@ static Ranged find_ranges(Searcher *s, const Draft *t)
         loads_bind(x->arena, t, x->loads);
     }
     x->least = NULL;
-    Ranged found = {.choice = t->choice};
+    Ranged found;
     Draft with = *t;
-    with.choice.ranges = found.ranges = ranges_wanted(x->arena, t, &x->loads);
-    attentions_decide(&with.attention, with.program, &with.choice);
-    launches_wanted(&with, found.each_chunk);
-    found.head_pieces = head_pieces_wanted(&with);
-    const bool changed = found.each_chunk[0] || found.each_chunk[1];
+    Choice *c = &with.choice;
+    bool each[2];
+    c->ranges = ranges_wanted(x->arena, t, &x->loads, &found.open);
+    attentions_decide(&with.attention, with.program, c);
+    launches_wanted(&with, each);
+    c->head_pieces = head_pieces_wanted(&with);
+    const bool changed = each[0] || each[1];
     if (changed) {
-        memcpy(with.choice.each_chunk, found.each_chunk, sizeof found.each_chunk);
-        with.attention = attentions_make(x->arena, diags_new(x->arena), with.program, &with.choice);
-        found.ranges = ranges_wanted(x->arena, &with, NULL);
+        memcpy(c->each_chunk, each, sizeof each);
+        with.attention = attentions_make(x->arena, diags_new(x->arena), with.program, c);
+        c->ranges = ranges_wanted(x->arena, &with, NULL, &found.open);
     }
-    if (t->choice.of_mask || changed || found.head_pieces > 1)
+    found.choice = x->choice = *c;
+    if (t->choice.of_mask || changed || c->head_pieces > 1)
         forget_loaded(s);
     return found;
 }
@@ -105,13 +108,13 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
     if (t->choice.of_mask)
         return NULL;
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
-        if (choice_same(&s->attended[i].choice, &t->choice, KEY_RANGES))
+        if (choice_same(&s->attended[i].choice, &t->choice, KEY_RANGES | KEY_RUNS))
             return s->attended[i].parts;
     Attended *x = &s->attended[s->attends++ % ATTENDED];
     if (x->arena)
         arena_free(x->arena);
     Draft of = *t;
-    if (is_loaded(s, t)) {
+    if (is_loaded(s, t) && choice_same(&s->loaded.choice, &t->choice, KEY_RUNS)) {
         of.loads = s->loaded.loads;
         *x = (Attended){.choice = t->choice, .arena = s->loaded.arena};
         s->loaded = (Loaded){0};
@@ -163,7 +166,7 @@ Draft search_uncopied(Searcher *s, Draft t)
 
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t)
 {
-    const unsigned keys = KEY_COUNTS | KEY_RANGES;
+    const unsigned keys = KEY_COUNTS | KEY_RANGES | KEY_RUNS;
     if (!t->choice.of_mask && memo_find(&s->proved, &t->choice, keys) >= 0)
         return true;
     const bool holds = verify_attention(a, d, t);

@@ -98,10 +98,8 @@ void search_add_ranges(Searcher *s, Arena *a, Draft *t)
     Choice *c = &t->choice;
     const Ranged found = search_ranges(s, t);
     const Setting *given = &s->program->layout.ranges;
-    c->ranges = found.ranges;
+    choice_copy(c, &found.choice, KEY_RUNS);
     c->whole = !c->ranges && !given->is_auto && !given->value;
-    memcpy(c->each_chunk, found.each_chunk, sizeof c->each_chunk);
-    c->head_pieces = found.head_pieces;
     if (c->each_chunk[0] || c->each_chunk[1])
         t->attention = attentions_make(a, diags_new(a), t->program, c);
     attentions_decide(&t->attention, t->program, c);
@@ -208,10 +206,12 @@ bool search_fits_device(Searcher *s, const Choice *choice)
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     search_enter(s, &x->choice);
-    const Draft t = search_draft(s, a, d, &x->choice, a == s->arena);
+    Draft t = search_draft(s, a, d, &x->choice, a == s->arena);
     x->plan = t.attention.n ? prove(s, a, d, &t) : NULL;
     if (x->plan)
         x->cost = cost_of(s, a, plan_draft(x->plan));
+    if (x->plan && search_change_ranges(s, a, &t, &x->cost, a == s->arena))
+        x->plan = prove(s, a, d, &t);
     if (x->plan && !ends(d, x))
         x->plan = NULL;
     if (!x->plan)

@@ -37,11 +37,11 @@ typedef struct Memo {
     int *place; /* [places] open addressing, a power of two: 1 + a number; 0: free */
     int places;
 } Memo;
-/* Whether attention's transfers carry ranges, and its launches, cached by all that they depend on. */
+/* How attention runs by its own time, in `choice`, cached by all that this depends on. open: it may also run
+ * with the other value of `ranges`, and sends more or less then. */
 typedef struct Ranged {
     Choice choice;
-    bool ranges, each_chunk[2];
-    int head_pieces;
+    bool open;
 } Ranged;
 /* Attention's loads, from when its ranges were decided or a bound was taken, in an arena of its own; NULL:
  * already used. least: with ranges still open, attention by cost_attended_least. */
@@ -69,7 +69,7 @@ typedef struct Modelled {
     const struct StepModel *model;
 } Modelled;
 enum { MODELLED = 32 }; /* the last ones */
-enum { ATTENDED = 2 }; /* the last ones; candidates with the same attention are consecutive */
+enum { ATTENDED = 8 }; /* the last ones; candidates with the same attention are consecutive */
 /* The escalated settings at which candidates with equal activation memory fit, counting activations only:
  * none of them needs less than all of these. */
 typedef struct Points {
@@ -312,7 +312,8 @@ Candidate search_escalate_otherwise(Searcher *s, const Candidate *best);
 struct Flow;
 /* The choice's partition with the counts of its pieces, cached. */
 const Parted *search_parted(Searcher *s, const Choice *c);
-/* As ranges_wanted and launches_wanted, cached for all choices with the same attention. */
+/* As ranges_wanted, launches_wanted and head_pieces_wanted, cached for all choices with the same
+ * attention. */
 Ranged search_ranges(Searcher *s, const Draft *t);
 /* As cost_attended, cached for all choices with the same attention; NULL: masks have schedules of their
  * own. */
@@ -343,6 +344,10 @@ bool search_large_with_any(const Program *p, const Draft *t);
 /* Evaluates single choices, which share partitions and counted pairs: search_forget at the end. */
 Searcher search_of_choices(Arena *a, const Program *p);
 Evaluation search_evaluation(Searcher *s, Arena *a, const Choice *c);
+/* ---- search/ranges.c: whether transfers carry ranges, by the step ---- */
+/* If the step is faster with the other value of `ranges`, changes the draft and its cost, and returns true:
+ * then the draft is not proved. exact: as for search_flow. */
+bool search_change_ranges(Searcher *s, Arena *a, Draft *t, Cost *cost, bool exact);
 /* ---- search/refuse.c: reports why no candidate works ---- */
 void search_refuse(Searcher *s);
 /* ---- search/advise.c: the settings that would fit ---- */

@@ -29,8 +29,9 @@ static double attention_seconds(const Layers *l, const Choice *c, int mask)
                .counts = l->counts};
     t.attention = attentions_make(a, d, t.program, &t.choice);
     double seconds = t.attention.n ? 0 : INFINITY;
+    bool save;
     if (t.attention.n)
-        t.choice.ranges = ranges_wanted(a, &t, NULL);
+        t.choice.ranges = ranges_wanted(a, &t, NULL, &save);
     for (int backward = 0; backward < 2 && isfinite(seconds); backward++) {
         if (!verify_schedule(a, d, attentions_schedule(&t.attention, mask, backward))) {
             seconds = INFINITY;

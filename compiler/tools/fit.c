@@ -34,14 +34,19 @@ typedef struct Fit {
     const char *chosen; /* the layout */
 } Fit;
 
-/* With the choice's `tensor` and `ranges`. */
-static const Program *program_of(Arena *a, Diags *d, const Fit *f, const Choice *c, int64_t tokens)
+/* With the choice's `tensor`. */
+static const Program *program_open(Arena *a, Diags *d, const Fit *f, const Choice *c, int64_t tokens)
 {
     FrontEnd at = f->in;
     at.sequence = tokens;
     const Program *p = front_end(a, d, &at);
-    if (p && p->layout.tensor.is_auto)
-        p = program_with_tensor(a, d, p, choice_tensor(c));
+    return p && p->layout.tensor.is_auto ? program_with_tensor(a, d, p, choice_tensor(c)) : p;
+}
+
+/* And with its `ranges`. */
+static const Program *program_of(Arena *a, Diags *d, const Fit *f, const Choice *c, int64_t tokens)
+{
+    const Program *p = program_open(a, d, f, c, tokens);
     if (!p || !p->layout.ranges.is_auto)
         return p;
     Program *with = NEW(a,
@@ -326,11 +331,14 @@ static bool gains_nothing(const Fit *f, int row)
     return false;
 }
 
-/* Simulates the longest sequence; if none fits, finds what the shortest needs. */
+/* Simulates the longest sequence; if none fits, finds what the shortest needs. Ranges are as the printed
+ * layout has them: `ranges yes`, or open. */
 static void judge_row(Fit *f, Row *r)
 {
-    const Program *p = program_of(f->arena, diags_new(f->arena), f, &r->choice,
-                                  r->tokens ? r->tokens : f->step);
+    const int64_t tokens = r->tokens ? r->tokens : f->step;
+    Diags *d = diags_new(f->arena);
+    const Program *p = r->choice.ranges ? program_of(f->arena, d, f, &r->choice, tokens)
+                                        : program_open(f->arena, d, f, &r->choice, tokens);
     if (p) {
         r->choice = choice_on(p, &r->choice);
         spare(f, p, &r->choice);

@@ -357,10 +357,8 @@ static void add_others(const Page *g)
              "other schedules or, with fewer schedules, the fastest others.</p>\n");
     for (int n = 1; n < LAYOUTS && g->drawn[n]; n++) {
         const Evaluated *x = g->drawn[n];
-        Draft d = draft_make(g->arena, g->diags, g->program, &x->choice);
-        d.counts = x->counts;
-        const Cost cost = cost_draft(g->arena, &d, INFINITY);
-        add_layout(g, n, &d, &cost, false);
+        const Evaluation e = evaluate_choice(g->arena, g->program, &x->choice);
+        add_layout(g, n, &e.draft, &e.cost, false);
     }
 }
 
