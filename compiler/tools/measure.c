@@ -72,12 +72,14 @@ enum { MACHINE = 1, HOST = 2, DEVICE = 4, LINKED = 8 };
 #define AT(member) offsetof(Measured, member)
 static const Figure figures[] = {
     {"product", AT(product), 1, 1e6, 1e18, 0},
+    {"apart", AT(apart), 3, 1, 1e9, MACHINE | DEVICE | LINKED},
     {"passes", AT(passes), 1, 1e6, 1e16, MACHINE},
     {"norms", AT(norms), 1, 1e6, 1e16, MACHINE},
     {"copy", AT(copy), 1, 1e6, 1e16, MACHINE},
     {"experts", AT(experts), 1, 1e6, 1e18, MACHINE},
     {"spread", AT(spread), 1, 1, 1e9, MACHINE | HOST},
     {"pcie", AT(pcie), 2, 1e6, 1e15, MACHINE | DEVICE},
+    {"reduction", AT(reduction), 2, 1e6, 1e15, MACHINE | DEVICE | LINKED},
     {"link auto", AT(link[LINK_AUTO]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},
     {"link nccl", AT(link[LINK_NCCL]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},
 };

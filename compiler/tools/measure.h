@@ -38,6 +38,10 @@ typedef struct Measured {
     /* processors: the largest ratio of median to fastest repetition among all measurements */
     double spread;
     double pcie[2]; /* alone; while computing */
+    /* several GPUs: the slowest one's time over the fastest one's, of products and attention in both
+     * directions */
+    double apart[3];
+    double reduction[2]; /* several GPUs: bytes/s that a rank sends of gradients; alone, while computing */
     MeasuredLink link[LINKS];
     MeasuredAttention attention[MEASURE_MOST];
 } Measured;

@@ -8,8 +8,8 @@
  * All computing is timed in turn, round by round, on random numbers: a power-limited chip is slower at each
  * kind of work than with that kind alone, and a training step mixes them. Attention includes what a step's
  * does: the lists of tiles, forward; delta, zeroing, lists, backward, finishing dQ. Every rank computes;
- * rank 0 prints medians, one figure a line, in seconds, bytes/s and FLOP/s, which compiler/tools/measure.c
- * reads.
+ * rank 0 prints the slowest rank's medians, one figure a line, in seconds, bytes/s and FLOP/s, which
+ * compiler/tools/measure.c reads.
  */
 #include "burst_step_cuda.h"
 
@@ -486,6 +486,26 @@ static double measure_median(MeasureTimes *t)
     return n ? t->at[n / 2] : 0;
 }
 
+/* Replaces a rank's seconds by the slowest rank's, for which ranks that share a sequence wait; apart, if
+ * given: the ratio to the fastest rank's. */
+static int measure_slowest(Measure *m, double *seconds, double *apart)
+{
+    const int world = burst_world(m->c);
+    double of[BURST_MOST_VALUES] = {};
+    if (world > BURST_MOST_VALUES)
+        return burst_fail(m->c, BURST_E_DEVICE, "more than %d GPUs", BURST_MOST_VALUES);
+    of[burst_rank(m->c)] = *seconds;
+    BURST_TRY(burst_allreduce(m->c, BurstGroup{0, 1, world}, of, world));
+    double least = of[0];
+    for (int r = 0; r < world; r++) {
+        *seconds = of[r] > *seconds ? of[r] : *seconds;
+        least = of[r] < least ? of[r] : least;
+    }
+    if (apart)
+        *apart = *seconds / least;
+    return BURST_OK;
+}
+
 /* Queues the call on the compute stream between two events. A round is waited for only at its end, or the
  * chip would idle between calls. */
 template <class Call> static int measure_queue(Measure *m, int times, MeasureTimes *to, Call call)
@@ -615,8 +635,8 @@ static int measure_count(Measure *m, const MeasureKernels *k, double *pairs)
 }
 
 /* Prints attention NUMBER PAIRS, then for both directions seconds, tiles and cycles per tile of a
- * multiprocessor. */
-static int measure_print_case(Measure *m, int i)
+ * multiprocessor of rank 0. apart: of both directions. */
+static int measure_print_case(Measure *m, int i, double apart[MEASURE_DIRECTIONS])
 {
     const MeasureKernels *k = &measure_cases[i];
     double pairs = 0, seconds[MEASURE_DIRECTIONS] = {}, tiles[MEASURE_DIRECTIONS] = {},
@@ -628,6 +648,7 @@ static int measure_print_case(Measure *m, int i)
         BURST_TRY(measure_tiles(m, k, d, &tiles[d]));
         BURST_TRY(measure_clock(m, i, d, seconds[d], &hertz));
         cycles[d] = tiles[d] > 0 ? seconds[d] * hertz * m->multiprocessors / (tiles[d] * k->heads) : 0;
+        BURST_TRY(measure_slowest(m, &seconds[d], &apart[d]));
     }
     if (burst_rank(m->c) == 0)
         printf("attention %d %.0f %.9g %.0f %.6g %.9g %.0f %.6g\n", i, pairs, seconds[0], tiles[0], cycles[0],
@@ -637,13 +658,22 @@ static int measure_print_case(Measure *m, int i)
 
 #include "burst_measure_links_cuda.cuh"
 
+/* Prints the name and the slowest rank's rate of so many operations or bytes. */
+static int measure_print_rate(Measure *m, const char *name, double work, MeasureTimes *t, double *apart)
+{
+    double seconds = measure_median(t);
+    BURST_TRY(measure_slowest(m, &seconds, apart));
+    if (burst_rank(m->c) == 0)
+        printf("%s %.6g\n", name, work / seconds);
+    return BURST_OK;
+}
+
 static int measure_print_machine(Measure *m)
 {
-    if (burst_rank(m->c) == 0)
-        printf("passes %.6g\nnorms %.6g\ncopy %.6g\nexperts %.6g\n",
-               MEASURE_PASS_BYTES / measure_median(&m->passes),
-               MEASURE_NORM_BYTES / measure_median(&m->norms), 2.0 * MEASURE_HOP / measure_median(&m->copy),
-               MEASURE_EXPERTS_FLOPS / measure_median(&m->experts));
+    BURST_TRY(measure_print_rate(m, "passes", MEASURE_PASS_BYTES, &m->passes, NULL));
+    BURST_TRY(measure_print_rate(m, "norms", MEASURE_NORM_BYTES, &m->norms, NULL));
+    BURST_TRY(measure_print_rate(m, "copy", 2.0 * MEASURE_HOP, &m->copy, NULL));
+    BURST_TRY(measure_print_rate(m, "experts", MEASURE_EXPERTS_FLOPS, &m->experts, NULL));
     BURST_TRY(measure_pcie(m));
     return burst_world(m->c) > 1 ? measure_links(m) : BURST_OK;
 }
@@ -665,10 +695,12 @@ static int measure_body(BurstCtx *c, const BurstPlan *p, void *argument)
         printf("burst-measure 1\ngpus %d\ndevice %zu %s\n", burst_world(c), device.totalGlobalMem,
                device.name);
     BURST_TRY(measure_rounds(m));
-    if (burst_rank(c) == 0)
-        printf("product %.6g\n", measure_product_flops() / measure_median(&m->product));
+    double apart[1 + MEASURE_DIRECTIONS] = {}, other[MEASURE_DIRECTIONS];
+    BURST_TRY(measure_print_rate(m, "product", measure_product_flops(), &m->product, apart));
     for (int i = 0; i < MEASURE_CASE_COUNT; i++)
-        BURST_TRY(measure_print_case(m, i));
+        BURST_TRY(measure_print_case(m, i, i ? other : apart + 1));
+    if (burst_rank(c) == 0 && burst_world(c) > 1)
+        printf("apart %.4f %.4f %.4f\n", apart[0], apart[1], apart[2]);
     if (measure_machine())
         BURST_TRY(measure_print_machine(m));
     if (burst_rank(c) == 0)
@@ -695,7 +727,9 @@ static int measure_devices(void)
 int main(int argc, char **argv)
 {
     const int found = measure_devices();
+    static const BurstUnit unit = {"gradients", 1, 1, 0, NULL, 1};
     BurstPlan p = {};
+    p.units = &unit;
     p.abi = BURST_RT_ABI, p.source = "burstc", p.data = 1, p.nodes = 1;
     p.world = p.group = measure_machine() && found > 0 ? found : 1;
     p.on_gpu = true;
