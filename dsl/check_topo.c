@@ -403,10 +403,21 @@ static void take_nodes(Checker *c, const Ast *s, const Field *f, void *to)
     *vec_push(c->arena, &k->groups) = g.group;
 }
 
+/* `117 GB/s`, `117 GB/s alone 290 GB/s` */
+static void take_sums(Checker *c, const Ast *s, const Field *f, void *to)
+{
+    Cluster *k = to;
+    Cursor u = cursor_of(c, s);
+    cursor_number(&u, f->unit, f->lo, f->hi, &k->link_sums);
+    if (cursor_try(&u, "alone"))
+        cursor_number(&u, f->unit, f->lo, f->hi, &k->link_sums_alone);
+    cursor_end(&u);
+}
+
 static const Field link_fields[] = {
     {"bandwidth", take_double, offsetof(Cluster, link_bandwidth), FIELD_REQUIRED, UNIT_RATE, 1e3, 1e15},
     {"latency", take_double, offsetof(Cluster, link_latency), 0, UNIT_TIME, 0, 1e9},
-    {"sums", take_double, offsetof(Cluster, link_sums), 0, UNIT_RATE, 1e3, 1e15},
+    {"sums", take_sums, 0, 0, UNIT_RATE, 1e3, 1e15},
 };
 static const Field fabric_fields[] = {
     {"oversubscription", take_double, offsetof(Cluster, oversubscription), 0, UNIT_NONE, 1, 1000},

@@ -204,9 +204,10 @@ const Task *sim_at(const Sim *s, int task);
 /* Concurrent rings of ranks, which together have all ranks: first, first + stride, ...; rounds: 1, or 2 for
  * an all-reduce; adds: chunks are summed on the way, concurrently with computing. */
 typedef struct Ring { int ranks, stride, rounds; bool adds; } Ring;
-/* A collective over such rings: bytes that each rank sends, seconds left with the wire to itself, and the
- * bytes over each rank's link, over the NICs of each node, and over the uplinks of each level. */
-typedef struct Collective { double bytes, seconds, link, nic, uplink[MAX_LEVELS]; } Collective;
+/* A collective over such rings: bytes that each rank sends, seconds left with the wire to itself beside
+ * computing and while nothing is computed, and the bytes over each rank's link, over the NICs of each node,
+ * and over the uplinks of each level. */
+typedef struct Collective { double bytes, seconds, alone, link, nic, uplink[MAX_LEVELS]; } Collective;
 
 /* ---- cost/attention.c: one direction of one layer's attention ---- */
 typedef struct AttentionInput {

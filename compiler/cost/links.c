@@ -285,6 +285,13 @@ static int ring_near(Ring r, int gpus)
     return r.ranks < gpus / r.stride ? r.ranks : gpus / r.stride;
 }
 
+/* Seconds of its bytes if links take at most this rate; 0: their own. */
+static double moving_at(const Cluster *c, Collective x, double rate)
+{
+    const double moving = collective_moving(c, x);
+    return rate > 0 ? fmax(moving, x.link / rate) : moving;
+}
+
 Collective collective_of(const Cluster *c, Ring r, double bytes)
 {
     if (r.ranks == 1)
@@ -301,9 +308,9 @@ Collective collective_of(const Cluster *c, Ring r, double bytes)
         latency += (spans - 1) * c->level[l].latency;
         x.uplink[l] = ring_leaves(r, ranks, spans, x.bytes);
     }
-    const double moving = collective_moving(c, x);
-    x.seconds = (r.adds && c->link_sums > 0 ? fmax(moving, x.link / c->link_sums) : moving) +
-                r.rounds * latency * 1e-9;
+    const double alone = c->link_sums_alone > 0 ? c->link_sums_alone : c->link_sums;
+    x.seconds = moving_at(c, x, r.adds ? c->link_sums : 0) + r.rounds * latency * 1e-9;
+    x.alone = moving_at(c, x, r.adds ? alone : 0) + r.rounds * latency * 1e-9;
     return x;
 }
 

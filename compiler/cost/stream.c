@@ -121,19 +121,30 @@ static void pass_copies(Streams *s, double seconds)
         pass_stream(s, i, seconds - overlapped * (s->both - 1));
 }
 
+/* Sets the seconds that the collective has left beside computing. */
+static void set_left(Collective *c, double seconds)
+{
+    c->alone *= c->seconds > 0 ? seconds / c->seconds : 0;
+    c->seconds = seconds;
+}
+
+/* Whether the rank computes meanwhile, which slows collectives that add. */
+typedef enum Meanwhile { COMPUTING, WAITING } Meanwhile;
+
 /* Passes time in which attention does not use the wire. */
-static void pass_time(Streams *s, double seconds)
+static void pass_time(Streams *s, Meanwhile meanwhile, double seconds)
 {
     double at = s->now;
     pass_copies(s, seconds);
     s->tensor_left = fmax(0, s->tensor_left - seconds);
     for (int i = 0; i < s->queue.n && seconds > 0; i++) {
         Queued *q = &s->queue.at[i];
-        const bool ends = q->left.seconds <= seconds;
-        const double moved = ends ? q->left.seconds : seconds;
+        const double all = meanwhile == WAITING ? q->left.alone : q->left.seconds;
+        const bool ends = all <= seconds;
+        const double moved = ends ? all : seconds;
         q->from = at;
         add_collective(s, q, at + moved);
-        q->left.seconds = ends ? 0 : q->left.seconds - moved;
+        set_left(&q->left, ends ? 0 : q->left.seconds - moved * (q->left.seconds / all));
         at += moved;
         seconds -= moved;
     }
@@ -146,7 +157,7 @@ static void wait_for(Streams *s, int part, double *of, double seconds)
 {
     add_span(s, BURST_LANE_COMPUTE, part, 0, 0, s->now, s->now + seconds);
     *of += s->times * seconds;
-    pass_time(s, seconds);
+    pass_time(s, WAITING, seconds);
 }
 
 /* ---- computing ---- */
@@ -164,7 +175,7 @@ static void meet(Streams *s)
     add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0,
              0, s->now + own, s->now + all);
     memset(s->pending, 0, sizeof *s->pending * (size_t)m->rank_kinds);
-    pass_time(s, all);
+    pass_time(s, COMPUTING, all);
 }
 
 static void compute(Streams *s)
@@ -228,7 +239,7 @@ static void wait_through(Streams *s, int last)
 {
     double seconds = 0;
     for (int i = 0; i <= last; i++)
-        seconds += s->queue.at[i].left.seconds;
+        seconds += s->queue.at[i].left.alone;
     wait_for(s, BURST_P_WAIT_WEIGHTS, &s->parts->weights, seconds);
 }
 
@@ -350,7 +361,7 @@ static void share_time(Streams *s, const AttentionTime *t)
         Queued *q = &s->queue.at[i];
         q->from = i ? s->now + t->overlapped[i - 1].end : s->now;
         add_collective(s, q, s->now + t->overlapped[i].end);
-        q->left.seconds = t->overlapped[i].left;
+        set_left(&q->left, t->overlapped[i].left);
     }
     s->now += t->seconds;
     pass_copies(s, t->seconds);
@@ -378,7 +389,7 @@ static void attend(Streams *s, LayerKind *l, Attend which)
     if (shares)
         share_time(s, t);
     else
-        pass_time(s, t->seconds);
+        pass_time(s, COMPUTING, t->seconds);
     s->parts->weights += s->times * (t->seconds - alone->seconds);
     if (s->record)
         record_stretch(s->record, s->now);

@@ -100,6 +100,7 @@ typedef struct Cluster {
     int nodes, world; /* totals */
     double link_bandwidth, link_latency; /* inside a node, per device and direction: bytes/s, ns */
     double link_sums; /* bytes/s of a reduction that overlaps computing; 0: link_bandwidth */
+    double link_sums_alone; /* and while nothing is computed; 0: link_sums */
     double oversubscription;
     Level level[MAX_LEVELS]; /* above the nodes, innermost first */
     int levels;

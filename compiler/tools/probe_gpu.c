@@ -104,9 +104,6 @@ static void print_links(const Measured *m, Text *out)
     for (int i = 0; i < LINKS && m->gpus > 1; i++)
         text_printf(out, "# hops of 256 MiB by %s: %.1f GB/s, %.1f beside computing; of 16 KiB: %.1f us\n",
                     name[i], m->link[i].alone * 1e-9, m->link[i].beside * 1e-9, m->link[i].latency * 1e6);
-    if (m->gpus > 1)
-        text_printf(out, "# reductions of gradients: %.1f GB/s, %.1f beside computing\n",
-                    m->reduction[0] * 1e-9, m->reduction[1] * 1e-9);
     if (m->gpus == 1)
         text_add(out, "# one GPU: no link between GPUs was measured\n");
     text_printf(out, "# pinned memory to a GPU: %.1f GB/s, %.1f beside computing\n", m->pcie[0] * 1e-9,
@@ -121,8 +118,9 @@ static void print_cluster(const Measured *m, const ProbedHost *h, const char *de
         text_printf(out, " nics %d of card;", h->cards.count);
     text_add(out, " }\n");
     if (m->gpus > 1)
-        text_printf(out, "  link gpus { bandwidth %.1f GB/s; sums %.1f GB/s; latency %.1f us; }\n",
-                    l->beside * 1e-9, m->reduction[1] * 1e-9, l->latency * 1e6);
+        text_printf(out,
+                    "  link gpus { bandwidth %.1f GB/s; sums %.1f GB/s alone %.1f GB/s; latency %.1f us; }\n",
+                    l->beside * 1e-9, m->reduction[1] * 1e-9, m->reduction[0] * 1e-9, l->latency * 1e6);
     text_add(out, "}\n");
     if (h->cards.count)
         text_printf(out, "nic card { bandwidth %g Gb/s; } # as its driver says; not measured\n",

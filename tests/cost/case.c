@@ -42,10 +42,10 @@ static void write_texts(const Case *k)
     text_printf(&topo,
                 "%snic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; "
                 "nics %d of card; }\n"
-                "  link nvlink { bandwidth %d GB/s; sums %d GB/s; latency 2 us; }\n}\n"
+                "  link nvlink { bandwidth %d GB/s; sums %d GB/s alone %d GB/s; latency 2 us; }\n}\n"
                 "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n",
                 flat, k->gbps ? k->gbps : 200, k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus,
-                link, k->sums ? k->sums : link);
+                link, k->sums ? k->sums : link, k->alone ? k->alone : k->sums ? k->sums : link);
     text_printf(
         &model,
         "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"

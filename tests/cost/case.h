@@ -24,6 +24,7 @@ typedef struct Case {
     OptimizerPlace optimizer;
     double tail;    /* of recompute "tail" */
     int sums;       /* GB/s of the link; 0: as the link */
+    int alone;      /* GB/s of sums while nothing is computed; 0: sums */
 } Case;
 extern const Case usual; /* four a100 in a node, a ring, 64Ki tokens, nothing masked */
 Draft make(Arena *a, const Case *k);

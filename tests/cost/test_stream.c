@@ -66,6 +66,32 @@ static void one_layer_by_hand(void **state)
     arena_free(a);
 }
 
+/* The last two reductions of one layer by hand, the layer's and the embedding's: at 150 GB/s while the
+ * embedding's backward computes, then at 200, and what they exceed those of 150 GB/s throughout. */
+static void sums_alone_by_hand(void **state)
+{
+    (void)state;
+    double step[2], back[2];
+    Case k = usual;
+    k.layers = 1, k.sums = 150;
+    for (int i = 0; i < 2; i++) {
+        k.alone = i ? 200 : 0;
+        Arena *a = arena_new();
+        Draft d = make(a, &k);
+        const StepParts p = step_parts(a, &d);
+        step[i] = p.step, back[i] = p.block[BLOCK_EMBED_BACK].seconds;
+        arena_free(a);
+    }
+    const double reductions = 4 * (matrices + norms + table) * 3 / 4, latency = 2 * 3 * 2e-6,
+                 left = reductions / 150e9 + latency - back[0];
+    close_to(back[0], back[1], 1e-12);
+    const double layer = 4 * (matrices + norms) * 3 / 4, embed = 4 * table * 3 / 4;
+    assert_true(layer / 150e9 > back[0]); /* embedding's backward ends during the layer's */
+    const double at_sums = (layer / 150e9 + latency / 2 - back[0]) * (layer / 200e9 + latency / 2) /
+                           (layer / 150e9 + latency / 2);
+    close_to(step[0] - step[1], left - at_sums - embed / 200e9 - latency / 2, 1e-6);
+}
+
 /* ---- against a recurrence ---- */
 
 typedef struct Two { double now, stream; } Two; /* when computing, and when the wire, is free */
@@ -276,7 +302,8 @@ static void links_are_shared(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &usual);
     const double hop = 16384 * 8 * 128 * 2 * 2, h = hop / 300e9;
-    const Collective two[] = {{hop, h, hop, 0}, {10 * hop, 10 * h, 10 * hop, 0}}, half = {hop, h / 2, hop, 0};
+    const Collective two[] = {{hop, h, h, hop, 0}, {10 * hop, 10 * h, 10 * h, 10 * hop, 0}},
+                     half = {hop, h / 2, h / 2, hop, 0};
     close_to(beside(a, &d, NULL, 0).seconds, 3 * h, 0.02);
     AttentionTime t = beside(a, &d, two, 2);
     close_to(t.seconds, 6 * h, 0.02);
@@ -299,7 +326,7 @@ static void nics_are_shared_by_ranks(void **state)
     Arena *a = arena_new();
     Draft d = make(a, &k);
     const double hop = 16384 * 8 * 128 * 2 * 2, h = hop / 10e9;
-    const Collective c = {100 * hop, 100 * h, 100 * hop, 100 * hop};
+    const Collective c = {100 * hop, 100 * h, 100 * h, 100 * hop, 100 * hop};
     close_to(beside(a, &d, NULL, 0).seconds, 3 * h, 0.02);
     close_to(beside(a, &d, &c, 1).seconds, 9 * h, 0.02);
     arena_free(a);
@@ -417,7 +444,8 @@ static void layers_repeat(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_layer_by_hand),       cmocka_unit_test(streams_as_a_recurrence),
+        cmocka_unit_test(one_layer_by_hand),       cmocka_unit_test(sums_alone_by_hand),
+        cmocka_unit_test(streams_as_a_recurrence),
         cmocka_unit_test(waits_for_what_is_listed), cmocka_unit_test(updates_on_the_device_by_hand),
         cmocka_unit_test(links_are_shared),        cmocka_unit_test(nics_are_shared_by_ranks),
         cmocka_unit_test(laws_at_random),          cmocka_unit_test(layers_repeat),
