@@ -37,7 +37,8 @@ const Case usual = {1,
 
 static void write_texts(const Case *k)
 {
-    const int groups = k->data ? k->data : 1, link = k->link ? k->link : 300;
+    const int groups = k->data ? k->data : 1, link = k->link ? k->link : 300,
+              sums = k->sums ? k->sums : link;
     Text topo = {0}, model = {0};
     text_printf(&topo,
                 "%snic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; "
@@ -45,7 +46,7 @@ static void write_texts(const Case *k)
                 "  link nvlink { bandwidth %d GB/s; sums %d GB/s alone %d GB/s; latency 2 us; }\n}\n"
                 "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n",
                 flat, k->gbps ? k->gbps : 200, k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus,
-                link, k->sums ? k->sums : link, k->alone ? k->alone : k->sums ? k->sums : link);
+                link, sums, k->alone ? k->alone : sums);
     text_printf(
         &model,
         "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"
