@@ -131,7 +131,8 @@ static int part_of_wait(int lane)
 {
     switch (lane) {
     case BURST_LANE_WEIGHTS: return BURST_P_WAIT_WEIGHTS;
-    case LANE_COPIES: return BURST_P_WAIT_COPY;
+    case LANE_COPIES:
+    case LANE_DOWNLOADS: return BURST_P_WAIT_COPY;
     case LANE_TENSOR: return BURST_P_TENSOR;
     default: return BURST_P_WAIT;
     }
