@@ -403,7 +403,7 @@ static void take_nodes(Checker *c, const Ast *s, const Field *f, void *to)
     *vec_push(c->arena, &k->groups) = g.group;
 }
 
-/* `117 GB/s`, `117 GB/s alone 290 GB/s` */
+/* `117 GB/s`, `117 GB/s alone 290 GB/s`, `117 GB/s alone 290 GB/s taking 0.2` */
 static void take_sums(Checker *c, const Ast *s, const Field *f, void *to)
 {
     Cluster *k = to;
@@ -411,6 +411,8 @@ static void take_sums(Checker *c, const Ast *s, const Field *f, void *to)
     cursor_number(&u, f->unit, f->lo, f->hi, &k->link_sums);
     if (cursor_try(&u, "alone"))
         cursor_number(&u, f->unit, f->lo, f->hi, &k->link_sums_alone);
+    if (cursor_try(&u, "taking"))
+        cursor_number(&u, UNIT_NONE, 0, 0.9, &k->link_sums_taking);
     cursor_end(&u);
 }
 
@@ -422,13 +424,15 @@ static const Field link_fields[] = {
 static const Field fabric_fields[] = {
     {"oversubscription", take_double, offsetof(Cluster, oversubscription), 0, UNIT_NONE, 1, 1000},
 };
-/* `55 GB/s`, `55 GB/s shared by 2` */
+/* `55 GB/s`, `55 GB/s both 45 GB/s`, `55 GB/s shared by 2` */
 static void take_pcie(Checker *c, const Ast *s, const Field *f, void *to)
 {
     enum { MOST = 1024 };
     Cluster *k = to;
     Cursor u = cursor_of(c, s);
     cursor_number(&u, f->unit, f->lo, f->hi, &k->pcie);
+    if (cursor_try(&u, "both"))
+        cursor_number(&u, f->unit, f->lo, f->hi, &k->pcie_both);
     if (cursor_try(&u, "shared") && cursor_word(&u, "by"))
         cursor_whole(&u, 1, MOST, &k->pcie_shared);
     cursor_end(&u);

@@ -206,8 +206,10 @@ const Task *sim_at(const Sim *s, int task);
 typedef struct Ring { int ranks, stride, rounds; bool adds; } Ring;
 /* A collective over such rings: bytes that each rank sends, seconds left with the wire to itself beside
  * computing and while nothing is computed, and the bytes over each rank's link, over the NICs of each node,
- * and over the uplinks of each level. */
-typedef struct Collective { double bytes, seconds, alone, link, nic, uplink[MAX_LEVELS]; } Collective;
+ * and over the uplinks of each level; taking: the share of its rate that computing loses meanwhile. */
+typedef struct Collective {
+    double bytes, seconds, alone, link, nic, uplink[MAX_LEVELS], taking;
+} Collective;
 
 /* ---- cost/attention.c: one direction of one layer's attention ---- */
 typedef struct AttentionInput {
@@ -417,6 +419,7 @@ typedef struct StepParts {
     double step, weights;
     bool at_least; /* collectives had a wire of their own, so that `step` is a lower bound */
     double any_weights; /* as in Cost */
+    double taken;         /* time that collectives take from computing */
     double tensor;        /* tensor ranks' communication */
     double copies; /* waits for copies to and from host memory */
     /* sent by a rank for all but attention; of these, out of its node, and out of each level */

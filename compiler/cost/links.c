@@ -311,6 +311,7 @@ Collective collective_of(const Cluster *c, Ring r, double bytes)
     const double alone = c->link_sums_alone > 0 ? c->link_sums_alone : c->link_sums;
     x.seconds = moving_at(c, x, r.adds ? c->link_sums : 0) + r.rounds * latency * 1e-9;
     x.alone = moving_at(c, x, r.adds ? alone : 0) + r.rounds * latency * 1e-9;
+    x.taking = r.adds && near > 1 ? c->link_sums_taking : 0;
     return x;
 }
 

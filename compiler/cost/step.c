@@ -536,7 +536,7 @@ static StepParts run_alone(Arena *a, const StepParts *parts, const StepModel *m)
 static Bound bound_by(const StepParts *alone)
 {
     const double step = alone->step - alone->rows[BURST_ROW_OPTIMIZER];
-    return (Bound){step, step - alone->weights - alone->rows[BURST_ROW_MERGE], alone->step};
+    return (Bound){step, step - alone->weights - alone->taken - alone->rows[BURST_ROW_MERGE], alone->step};
 }
 
 static Bound bound_alone(Arena *a, const StepParts *parts, const StepModel *m)

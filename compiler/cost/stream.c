@@ -18,13 +18,15 @@ typedef struct Queued {
     Collective left;
     double from; /* begin of the time not yet recorded */
 } Queued;
+/* Computing since the last meeting: all, its recomputed part, and what collectives took of it. */
+typedef struct Pending { double all, again, taken; } Pending;
 typedef struct Copying { const TimedOp *op; double left; /* seconds, alone */ } Copying;
 enum { COPY_STREAMS = 2 };
 typedef struct Streams {
     Arena *arena;
     StepParts *parts;
     const StepModel *model;
-    double (*pending)[2]; /* [rank kinds] computing since the last meeting; the recomputed part of it */
+    Pending *pending; /* [rank kinds] */
     Vec(Queued) queue;   /* unfinished collectives; the first is on the wire */
     /* unfinished copies in order; [1]: those of STREAM_DOWNLOADS */
     Vec(Copying) copies[COPY_STREAMS];
@@ -167,27 +169,49 @@ static void meet(Streams *s)
     const StepModel *m = s->model;
     int slowest = 0;
     for (int k = 1; k < m->rank_kinds; k++)
-        slowest = s->pending[k][0] > s->pending[slowest][0] ? k : slowest;
-    const double all = s->pending[slowest][0], again = s->pending[slowest][1], own = s->pending[m->own][0];
+        slowest = s->pending[k].all > s->pending[slowest].all ? k : slowest;
+    const Pending most = s->pending[slowest];
+    const double all = most.all, own = s->pending[m->own].all;
     BlockTime *b = &s->parts->block[s->at->op->block];
-    b->seconds += s->times * (all - again);
-    b->again += s->times * again;
+    b->seconds += s->times * (all - most.again);
+    b->again += s->times * most.again;
+    s->parts->taken += s->times * most.taken;
     add_span(s, BURST_LANE_COMPUTE, BURST_P_WAIT_RANK, s->parts->rank ? s->parts->rank[s->parts->busiest] : 0,
              0, s->now + own, s->now + all);
     memset(s->pending, 0, sizeof *s->pending * (size_t)m->rank_kinds);
     pass_time(s, COMPUTING, all);
 }
 
+/* How much longer this computing takes beside the queued collectives. from: seconds since the last
+ * meeting. */
+static double taken(const Streams *s, double from, double seconds)
+{
+    double end = 0, longer = 0;
+    for (int i = 0; i < s->queue.n && seconds > 0; i++) {
+        const double rate = 1 - s->queue.at[i].left.taking;
+        end += s->queue.at[i].left.seconds;
+        const double beside = fmin(fmax(0, end - from), seconds / rate);
+        longer += beside * (1 - rate);
+        seconds -= beside * rate;
+        from += beside;
+    }
+    return longer;
+}
+
 static void compute(Streams *s)
 {
     const StepModel *m = s->model;
-    const double *seconds = s->at->seconds, begin = s->now + s->pending[m->own][0];
+    const double *seconds = s->at->seconds;
     const bool again = s->at->op->op->again;
-    add_span(s, BURST_LANE_COMPUTE, s->at->part, 0, 0, begin, begin + seconds[m->own]);
+    const double begin = s->now + s->pending[m->own].all;
     for (int k = 0; k < m->rank_kinds; k++) {
-        s->pending[k][0] += seconds[k];
-        s->pending[k][1] += again ? seconds[k] : 0;
+        Pending *p = &s->pending[k];
+        const double alone = seconds[k], longer = taken(s, p->all, alone);
+        p->all += alone + longer;
+        p->again += again ? alone + longer : 0;
+        p->taken += longer;
     }
+    add_span(s, BURST_LANE_COMPUTE, s->at->part, 0, 0, begin, s->now + s->pending[m->own].all);
 }
 
 /* The last queued collective that the operation waits for; -1: none. */
@@ -477,14 +501,6 @@ static void run_sequence(Streams *s, int64_t sequence, int64_t sequences)
     s->parts->step += s->times * s->now;
 }
 
-/* How many times as long copies take while others run in the opposite direction: on a device's bus (measured
- * on one H200: benchmarks/log/2026-11-29-rates-that-last.md), or as the host's memory has them. */
-static double both_ways(const Cluster *c)
-{
-    static const double on_bus = 1.09;
-    return fmax(c->target->device_memory ? on_bus : 1, 2 * cluster_pcie(c) / cluster_host_rate(c));
-}
-
 /* Simulates the first sequence, the equal ones between, and the last. */
 void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorder *record)
 {
@@ -496,7 +512,7 @@ void stream_run(Arena *a, StepParts *p, const StepModel *m, bool shared, Recorde
                  .pending = arena_alloc(a, sizeof *s.pending * (size_t)m->rank_kinds),
                  .shared = shared,
                  .record = record,
-                 .both = both_ways(m->cluster)};
+                 .both = cluster_both_ways(m->cluster)};
     for (int i = 0; i < 3; i++) {
         if (times[i] <= 0 || (i == 2 && sequences == 1))
             continue;

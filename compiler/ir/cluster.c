@@ -1,6 +1,8 @@
 /* cluster.c: the node of a rank. Ranks are numbered node by node, in the order of the cluster's text. */
 #include "ir/cluster.h"
 
+#include <math.h>
+
 /* The node group that holds the rank, the first rank of that group, and the first node. */
 static const NodeGroup *find(const Cluster *c, int rank, int *first_rank, int *first_node)
 {
@@ -81,6 +83,16 @@ double cluster_pcie(const Cluster *c)
 {
     const int64_t ranks = cluster_most_ranks(c), sharing = c->pcie_shared < ranks ? c->pcie_shared : ranks;
     return c->pcie / (double)(sharing > 1 ? sharing : 1);
+}
+
+/* Without a rate for both, as on one H200's bus (benchmarks/log/2026-11-29-rates-that-last.md), or as the
+ * host's memory has them. */
+double cluster_both_ways(const Cluster *c)
+{
+    static const double on_bus = 1.09;
+    if (c->pcie_both > 0)
+        return fmax(1, c->pcie / c->pcie_both);
+    return fmax(c->target->device_memory ? on_bus : 1, 2 * cluster_pcie(c) / cluster_host_rate(c));
 }
 
 double cluster_slowest_nic(const Cluster *c)

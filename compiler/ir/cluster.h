@@ -101,17 +101,21 @@ typedef struct Cluster {
     double link_bandwidth, link_latency; /* inside a node, per device and direction: bytes/s, ns */
     double link_sums; /* bytes/s of a reduction that overlaps computing; 0: link_bandwidth */
     double link_sums_alone; /* and while nothing is computed; 0: link_sums */
+    double link_sums_taking; /* share of a device's rate that it takes from computing */
     double oversubscription;
     Level level[MAX_LEVELS]; /* above the nodes, innermost first */
     int levels;
     double host_memory, pcie; /* bytes per node; bytes/s */
     bool host_assumed;        /* the text does not give the host's memory */
+    double pcie_both;         /* bytes/s each way while copies go both ways; 0: not given */
     int64_t pcie_shared;      /* this many devices of a node share `pcie`; 0: each has its own */
     double host_bandwidth;    /* of a node's memory, bytes/s; 0: not given */
     int host_cores;
     Span span;
 } Cluster;
 int cluster_most_ranks(const Cluster *c); /* of any node */
+/* How many times as long copies take while others go the other way. */
+double cluster_both_ways(const Cluster *c);
 /* Bytes/s of a rank's share of its host's memory. Default: 5 GB/s per core, at most 200 GB/s. */
 double cluster_host_rate(const Cluster *c);
 double cluster_pcie(const Cluster *c); /* of one device while all of its node copy: bytes/s */

@@ -78,8 +78,8 @@ static const Figure figures[] = {
     {"copy", AT(copy), 1, 1e6, 1e16, MACHINE},
     {"experts", AT(experts), 1, 1e6, 1e18, MACHINE},
     {"spread", AT(spread), 1, 1, 1e9, MACHINE | HOST},
-    {"pcie", AT(pcie), 2, 1e6, 1e15, MACHINE | DEVICE},
-    {"reduction", AT(reduction), 2, 1e6, 1e15, MACHINE | DEVICE | LINKED},
+    {"pcie", AT(pcie), 4, 1e6, 1e15, MACHINE | DEVICE},
+    {"reduction", AT(reduction), 3, 1e-3, 1e15, MACHINE | DEVICE | LINKED},
     {"link auto", AT(link[LINK_AUTO]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},
     {"link nccl", AT(link[LINK_NCCL]), 3, 1e-9, 1e15, MACHINE | DEVICE | LINKED},
 };

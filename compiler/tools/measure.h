@@ -37,11 +37,14 @@ typedef struct Measured {
     double experts; /* FLOP/s of products of experts' matrices, partial tiles counted as whole */
     /* processors: the largest ratio of median to fastest repetition among all measurements */
     double spread;
-    double pcie[2]; /* alone; while computing */
+    /* pinned memory, all GPUs at once: to them alone; while computing to them, from them, each way at once */
+    double pcie[4];
     /* several GPUs: the slowest one's time over the fastest one's, of products and attention in both
      * directions */
     double apart[3];
-    double reduction[2]; /* several GPUs: bytes/s that a rank sends of gradients; alone, while computing */
+    /* several GPUs: bytes/s that a rank sends of gradients, alone and while computing; how many times as
+     * long computing takes meanwhile */
+    double reduction[3];
     MeasuredLink link[LINKS];
     MeasuredAttention attention[MEASURE_MOST];
 } Measured;

@@ -15,6 +15,7 @@
 static const ProbeCase cases[] = {
     {"causal", 128, PROBE_LONG},
     {"causal and (q - k) mod 2 == 0", 128, ATTENTION_PARTIAL},
+    {"window(8192)", 128, ATTENTION_KEYS},
     {"window(4096)", 128, ATTENTION_KEYS},
     {"window(2048)", 128, ATTENTION_KEYS},
     {"window(1024)", 128, ATTENTION_KEYS},
@@ -106,8 +107,16 @@ static void print_links(const Measured *m, Text *out)
                     name[i], m->link[i].alone * 1e-9, m->link[i].beside * 1e-9, m->link[i].latency * 1e6);
     if (m->gpus == 1)
         text_add(out, "# one GPU: no link between GPUs was measured\n");
-    text_printf(out, "# pinned memory to a GPU: %.1f GB/s, %.1f beside computing\n", m->pcie[0] * 1e-9,
-                m->pcie[1] * 1e-9);
+    text_printf(out,
+                "# pinned memory: %.1f GB/s to a GPU; beside computing %.1f to it, %.1f from it, %.1f each way "
+                "at once\n",
+                m->pcie[0] * 1e-9, m->pcie[1] * 1e-9, m->pcie[2] * 1e-9, m->pcie[3] * 1e-9);
+}
+
+/* The share of its rate that computing loses beside a reduction. */
+static double taken(const Measured *m)
+{
+    return fmin(fmax(0, 1 - 1 / m->reduction[2]), 0.9);
 }
 
 static void print_cluster(const Measured *m, const ProbedHost *h, const char *device, Text *out)
@@ -119,8 +128,10 @@ static void print_cluster(const Measured *m, const ProbedHost *h, const char *de
     text_add(out, " }\n");
     if (m->gpus > 1)
         text_printf(out,
-                    "  link gpus { bandwidth %.1f GB/s; sums %.1f GB/s alone %.1f GB/s; latency %.1f us; }\n",
-                    l->beside * 1e-9, m->reduction[1] * 1e-9, m->reduction[0] * 1e-9, l->latency * 1e6);
+                    "  link gpus { bandwidth %.1f GB/s; sums %.1f GB/s alone %.1f GB/s taking %.3f; latency "
+                    "%.1f us; }\n",
+                    l->beside * 1e-9, m->reduction[1] * 1e-9, m->reduction[0] * 1e-9, taken(m),
+                    l->latency * 1e6);
     text_add(out, "}\n");
     if (h->cards.count)
         text_printf(out, "nic card { bandwidth %g Gb/s; } # as its driver says; not measured\n",
@@ -165,8 +176,9 @@ void probe_gpu_print(Arena *a, const Program *p, const Measured *m, const Probed
                 device, arch, floor(m->memory / (1 << 20)), m->copy * 1e-9, m->passes * 1e-9, m->norms * 1e-9,
                 m->product * 1e-12, m->experts * 1e-12, peak_text(a, m));
     probe_print_rates(a, p, &probe_gpu_cases, m, out);
-    text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s; cores %d; }\n", floor(h->memory / (1 << 20)),
-                m->pcie[1] * 1e-9, h->cores);
+    text_printf(out, "}\nhost { memory %.0f MiB; pcie %.1f GB/s both %.1f GB/s; cores %d; }\n",
+                floor(h->memory / (1 << 20)), fmin(m->pcie[1], m->pcie[2]) * 1e-9, m->pcie[3] * 1e-9,
+                h->cores);
 }
 
 /* ---- measuring ---- */

@@ -37,6 +37,7 @@ enum {
 };
 enum { MEASURE_ROUNDS = 48, MEASURE_LEAST_ROUNDS = 5, MEASURE_DOCUMENTS = 7 };
 static constexpr size_t MEASURE_MIB = 1 << 20, MEASURE_HOP = 256 * MEASURE_MIB, MEASURE_SMALL_HOP = 1 << 14;
+static constexpr size_t MEASURE_GRADIENTS = 832 * MEASURE_MIB; /* a layer's */
 static constexpr double MEASURE_SHORT = 4e-3; /* seconds: shorter work is timed several times at once */
 
 #define MEASURE_CUDA(call) \
@@ -141,6 +142,7 @@ typedef struct Measure {
     BurstSide *sides;
     unsigned long long *sum;
     char *hop_out, *hop_in;
+    float *gradients;
     double *result;               /* of a clock: cycles, nanoseconds */
     int repeat[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS];
     MeasureTimes attention[MEASURE_CASE_COUNT][MEASURE_DIRECTIONS], product, experts, passes, norms, copy;
@@ -209,6 +211,8 @@ template <class Take> static void measure_buffers(Measure *m, Take take)
     take(&m->sides, measure_most(measure_sides) * sizeof(BurstSide));
     take(&m->sum, sizeof *m->sum), take(&m->result, 2 * sizeof *m->result);
     take(&m->hop_out, MEASURE_HOP), take(&m->hop_in, MEASURE_HOP);
+    if (measure_machine())
+        take(&m->gradients, MEASURE_GRADIENTS);
 }
 
 static size_t measure_bytes(void)

@@ -35,7 +35,7 @@ const Case usual = {1,
                     SHARDING_ZERO3,
                     OPTIMIZER_ON_DEVICE};
 
-static void write_texts(const Case *k)
+static void write_texts(Arena *a, const Case *k)
 {
     const int groups = k->data ? k->data : 1, link = k->link ? k->link : 300,
               sums = k->sums ? k->sums : link;
@@ -43,10 +43,11 @@ static void write_texts(const Case *k)
     text_printf(&topo,
                 "%snic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; "
                 "nics %d of card; }\n"
-                "  link nvlink { bandwidth %d GB/s; sums %d GB/s alone %d GB/s; latency 2 us; }\n}\n"
-                "host { memory 512 GiB; pcie 32 GB/s; cores 64; }\n",
+                "  link nvlink { bandwidth %d GB/s; sums %d GB/s alone %d GB/s taking %g; latency 2 us; }\n}\n"
+                "host { memory 512 GiB; pcie 32 GB/s%s; cores 64; }\n",
                 flat, k->gbps ? k->gbps : 200, k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus,
-                link, sums, k->alone ? k->alone : sums);
+                link, sums, k->alone ? k->alone : sums, k->taking,
+                k->both ? arena_printf(a, " both %d GB/s", k->both) : "");
     text_printf(
         &model,
         "import \"masks\";\nmodel m {\n  layers %d; hidden 1024; heads %d; kv_heads %d; head_dim 128;\n"
@@ -77,7 +78,7 @@ static Recompute recompute_named(const char *name)
 
 Draft make(Arena *a, const Case *k)
 {
-    write_texts(k);
+    write_texts(a, k);
     Diags *d = diags_new(a);
     FrontEnd in = {.topo_path = topo_path,
                    .model_path = model_path,

@@ -25,6 +25,8 @@ typedef struct Case {
     double tail;    /* of recompute "tail" */
     int sums;       /* GB/s of the link; 0: as the link */
     int alone;      /* GB/s of sums while nothing is computed; 0: sums */
+    int both;       /* GB/s each way of copies to and from the host at once; 0: not given */
+    double taking;  /* share of its rate that computing loses beside sums */
 } Case;
 extern const Case usual; /* four a100 in a node, a ring, 64Ki tokens, nothing masked */
 Draft make(Arena *a, const Case *k);

@@ -92,6 +92,29 @@ static void sums_alone_by_hand(void **state)
     close_to(step[0] - step[1], left - at_sums - embed / 200e9 - latency / 2, 1e-6);
 }
 
+/* Beside the head's reduction backward has three quarters of its rate, and embedding's backward beside the
+ * layer's: each takes longer by a quarter of the reduction. Nothing is computed beside the embedding's. */
+static void sums_take_from_computing_by_hand(void **state)
+{
+    (void)state;
+    StepParts p[2];
+    Arena *a = arena_new();
+    Case k = usual;
+    k.layers = 1;
+    for (int i = 0; i < 2; i++) {
+        k.taking = 0.25 * i;
+        Draft d = make(a, &k);
+        p[i] = step_parts(a, &d);
+    }
+    const double head = ring_seconds(4 * (table + 1024)), layer = ring_seconds(4 * (matrices + norms));
+    assert_true(layer < p[0].block[BLOCK_EMBED_BACK].seconds);
+    close_to(p[1].taken, 0.25 * (head + layer), 1e-6);
+    close_to(p[1].step - p[0].step, 0.25 * (head + layer), 1e-6);
+    close_to(p[1].block[BLOCK_EMBED_BACK].seconds - p[0].block[BLOCK_EMBED_BACK].seconds, 0.25 * layer, 1e-6);
+    assert_true(p[0].taken == 0);
+    arena_free(a);
+}
+
 /* ---- against a recurrence ---- */
 
 typedef struct Two { double now, stream; } Two; /* when computing, and when the wire, is free */
@@ -257,10 +280,10 @@ static void waits_for_what_is_listed(void **state)
  * each way, and the update waits for both: at once each has half of the host's memory, 25 of its 32 GB/s,
  * until the shorter is done. The first comes and the last goes alone. With two GPUs the host's memory has
  * enough for both, and the bus slows both directions. */
-static void update_by_hand(int gpus, double at_once)
+static void update_by_hand(int gpus, int both, double at_once)
 {
     Case k = usual;
-    k.cuda = true, k.optimizer = OPTIMIZER_FETCHED, k.gpus = gpus;
+    k.cuda = true, k.optimizer = OPTIMIZER_FETCHED, k.gpus = gpus, k.both = both;
     Arena *a = arena_new();
     Draft d = make(a, &k);
     const StepParts p = step_parts(a, &d);
@@ -277,8 +300,9 @@ static void update_by_hand(int gpus, double at_once)
 static void updates_on_the_device_by_hand(void **state)
 {
     (void)state;
-    update_by_hand(4, 25e9);
-    update_by_hand(2, 32e9 / 1.09);
+    update_by_hand(4, 0, 25e9);
+    update_by_hand(2, 0, 32e9 / 1.09);
+    update_by_hand(2, 12, 12e9); /* as the cluster says */
 }
 
 /* ---- sharing of the wire ---- */
@@ -445,7 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_layer_by_hand),       cmocka_unit_test(sums_alone_by_hand),
-        cmocka_unit_test(streams_as_a_recurrence),
+        cmocka_unit_test(sums_take_from_computing_by_hand), cmocka_unit_test(streams_as_a_recurrence),
         cmocka_unit_test(waits_for_what_is_listed), cmocka_unit_test(updates_on_the_device_by_hand),
         cmocka_unit_test(links_are_shared),        cmocka_unit_test(nics_are_shared_by_ranks),
         cmocka_unit_test(laws_at_random),          cmocka_unit_test(layers_repeat),
