@@ -279,11 +279,36 @@ static size_t join_cell(const Build *b, int at, int rank)
     return cell(b, at, rank - rank / b->in->stride[x] % b->in->size[x] * b->in->stride[x]);
 }
 
+/* Bytes that the rank keeps and copies: of an exchange in pieces those of all pieces, with the first one to
+ * heads and the last one to tokens. */
+static double kept_bytes(const Build *b, int at, int rank)
+{
+    const Trace *t = &b->in->schedule->trace;
+    const Node *n = t->at[at].node;
+    const int shares = b->in->size[b->in->schedule->choice->schedule->exchanged];
+    int pieces = 0, before = 0;
+    for (int i = 0; i < t->n; i++)
+        if (t->at[i].node == n) {
+            pieces++;
+            before += i < at;
+        }
+    const bool copied = before == (n->stmt->tokens_to_heads ? 0 : pieces - 1);
+    return copied ? pieces * b->in->bytes[cell(b, at, rank)] / (shares - 1) : 0;
+}
+
+/* What a rank keeps is copied row by row. Rate on a device, of its memory's: measured on H200s
+ * (benchmarks/log/2026-11-29-predicted-steps.md). */
+static double kept_seconds(const Build *b, int at, int rank)
+{
+    static const double rows = 0.36;
+    return passes_seconds(b->in, rank, 2, kept_bytes(b, at, rank)) /
+           (b->in->cluster->target->device_memory ? rows : 1);
+}
+
 /* Each rank's part begins and ends with a task of zero length, `task` and `usable`; the exchange ends with
  * the last part. Data that stays on the rank is copied after its sends. */
 static void make_exchange(Build *b, int at)
 {
-    const int shares = b->in->size[b->in->schedule->choice->schedule->exchanged];
     for (int r = 0; r < b->in->ranks; r++) {
         int *join = &b->join[join_cell(b, at, r)];
         *join = *join < 0 ? sim_task(b->sim, (Task){.class = COST_LINK}) : *join;
@@ -296,8 +321,7 @@ static void make_exchange(Build *b, int at)
         for (int far = 0; far < 2 + b->in->cluster->levels; far++)
             links_exchange(b->sim, b->in, r, sent * share[far], received * share[far], far, start, sends,
                            end);
-        const int own = sim_task(b->sim, (Task){.class = COST_LINK,
-                                                .seconds = passes_seconds(b->in, r, 2, sent / (shares - 1))});
+        const int own = sim_task(b->sim, (Task){.class = COST_LINK, .seconds = kept_seconds(b, at, r)});
         sim_after(b->sim, sends, start);
         sim_after(b->sim, own, sends);
         sim_after(b->sim, end, own);
