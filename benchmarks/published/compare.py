@@ -10,6 +10,7 @@ where a table has other misses than `tables.py` states, a miss with another rati
 order of layouts. Ratios of rows to one of them are judged as cells are.
 """
 import argparse
+import functools
 import math
 import pathlib
 import re
@@ -41,6 +42,7 @@ def tokens_of(text):
     return int(batch[1] if batch else 1) * int(number) << {"K": 10, "M": 20}[unit]
 
 
+@functools.cache
 def predict(burstc, topo, model, layout):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -68,6 +68,7 @@ def usp(heads, ranks, placement):
 
 
 # Rates are of all 32 GPUs; one sequence a step. Their ring with one rank to a share of heads is flat.
+LOONGTRAIN = " recompute full; weights zero1;"
 loongtrain_step = Table(
     name="loongtrain-step",
     source="LoongTrain (arXiv 2406.18485), table 2: LLaMA2-7B, 32 GPUs, ZeRO-1, full recomputation, head-first",
@@ -77,14 +78,17 @@ loongtrain_step = Table(
     topo=A100S.format(nodes=4),
     model=LLAMA7B.format(layers=32),
     columns=MHA_AND_GQA,
-    rows={f"HP{h}/CP{32 // h}": usp(h, 32, "h, r") + " recompute full; weights zero1;" for h in (1, 2, 4, 8, 16, 32)},
+    rows={**{f"HP{h}/CP{32 // h}": usp(h, 32, "h, r") + LOONGTRAIN for h in (1, 2, 4, 8, 16, 32)},
+          "Megatron ring": usp(1, 32, "h, r") + LOONGTRAIN, "DeepSpeed-Ulysses": usp(32, 32, "h, r") + LOONGTRAIN},
     cells=cells("""
-        HP1/CP32: 285.0 287.4 250.4 121.2 668.5 480.0 282.5 153.0
-        HP2/CP16: 311.1 314.9 267.3 151.6 740.8 501.3 290.1 155.9
-        HP4/CP8:  548.9 469.2 283.6 154.1 814.4 517.4 295.1 159.5
-        HP8/CP4:  752.4 498.1 286.1 154.1 838.1 528.1 299.5 160.1
-        HP16/CP2: 714.3 472.4 278.9 150.9 771.4 498.6 288.0 155.1
-        HP32/CP1: 700.1 459.3 268.8 146.0 717.1 468.4 262.4 147.5
+        HP1/CP32:          285.0 287.4 250.4 121.2 668.5 480.0 282.5 153.0
+        HP2/CP16:          311.1 314.9 267.3 151.6 740.8 501.3 290.1 155.9
+        HP4/CP8:           548.9 469.2 283.6 154.1 814.4 517.4 295.1 159.5
+        HP8/CP4:           752.4 498.1 286.1 154.1 838.1 528.1 299.5 160.1
+        HP16/CP2:          714.3 472.4 278.9 150.9 771.4 498.6 288.0 155.1
+        HP32/CP1:          700.1 459.3 268.8 146.0 717.1 468.4 262.4 147.5
+        Megatron ring:     296.8 300.0 260.1 -     706.2 476.3 279.6 -
+        DeepSpeed-Ulysses: 629.9 418.3 243.1 130.6 629.9 418.3 243.1 130.6
     """),
     furthest=1.16,
     regret=1.000)
@@ -167,7 +171,7 @@ burstengine_attention = Table(
     regret=1.015,
     misses={("DoubleRing", "128K"): 0.804, ("DoubleRing", "1M"): 0.833})
 
-# A loss that is not fused has its logits in one tile.
+# burstc's loss is fused in all rows.
 burstengine_step = Table(
     name="burstengine-step",
     source="BurstEngine, ablation: 14B, 1M tokens, 32 A800s, ZeRO-3",
@@ -182,15 +186,21 @@ burstengine_step = Table(
               "schedule ring; context 32; partition zigzag; travel queries; recompute full; weights zero3;",
           "+ topology-aware ring":
               "schedule burst; context 4 x 8; partition zigzag; travel queries; recompute full; weights zero3;",
+          "+ fused loss":
+              "schedule burst; context 4 x 8; partition zigzag; travel queries; recompute full; weights zero3;",
+          "+ sequence-level":
+              "schedule burst; context 4 x 8; partition zigzag; travel queries; recompute tail(0.5); weights zero3;",
           "checkpoint++":
               "schedule burst; context 4 x 8; partition zigzag; travel queries; recompute selective; weights zero3;"},
     cells=cells("""
         base:                     83.79
         + backward communication: 87.48
         + topology-aware ring:    95.06
+        + fused loss:             94.81
+        + sequence-level:         108.82
         checkpoint++:             117.83
     """),
-    furthest=1.09,
+    furthest=1.13,
     regret=1.000)
 
 # The same as it was launched. Its scripts set CUDA_DEVICE_MAX_CONNECTIONS=1, by which kernels start in the order of
@@ -208,11 +218,11 @@ def launched(tensors, cards, links):
 burstengine_launched = replace(
     burstengine_step,
     name="burstengine-launched",
-    furthest=1.11,
+    furthest=1.14,
     source="the same, with what the published program waits since it computes after the queries' transfers",
     rows={**burstengine_step.rows, "base": burstengine_step.rows["+ backward communication"]},
     waits={"base": launched(3, 30, 0), "+ backward communication": launched(2, 30, 0),
-           "+ topology-aware ring": launched(2, 2, 24), "checkpoint++": launched(2, 2, 24)})
+           **{row: launched(2, 2, 24) for row in ("+ topology-aware ring", "+ fused loss", "+ sequence-level", "checkpoint++")}})
 
 # Iterations a second of one attention with Llama-3-8B's heads, 8Ki tokens a GPU; a stripe has one token. In the row flash_attn each
 # GPU attends its own 8Ki tokens, an eighth of the pairs; the other rows' shares are relative to it. The H800's rates give this row its
