@@ -80,11 +80,12 @@ static void add_span(Timeline *t, Sums *sums, int rank, double offset, const Bur
     trace_file_span(t->out.file, &t->any, rank, offset, s);
 }
 
-static void add_rank(Timeline *t, const Sums *sums, int world)
+/* most: receives the step's largest sums */
+static void add_rank(Timeline *t, const Sums *sums, int world, double *most)
 {
     for (int r = 0; r < BURST_ROW_COUNT; r++) {
         t->mean[r] += sums->seconds[r] / world;
-        t->most[r] = sums->seconds[r] > t->most[r] ? sums->seconds[r] : t->most[r];
+        most[r] = sums->seconds[r] > most[r] ? sums->seconds[r] : most[r];
         t->calls[r] += sums->calls[r] / world;
     }
 }
@@ -126,16 +127,18 @@ static int receive_spans(Timeline *t, BurstCtx *c, int rank, double offset, Sums
 static int collect(Timeline *t, BurstCtx *c, double *seconds)
 {
     const Spans *own = c->spans;
-    double offset = own->zero - t->zero;
+    double offset = own->zero - t->zero, most[BURST_ROW_COUNT] = {0};
     for (int rank = 0; rank < c->world; rank++) {
         Sums sums = {0};
         for (int i = 0; rank == 0 && i < own->n; i++)
             add_span(t, &sums, 0, offset, &own->at[i]);
         if (rank > 0)
             BURST_TRY(receive_spans(t, c, rank, offset, &sums));
-        add_rank(t, &sums, c->world);
+        add_rank(t, &sums, c->world, most);
         *seconds = sums.end > *seconds ? sums.end : *seconds;
     }
+    for (int r = 0; r < BURST_ROW_COUNT; r++)
+        t->most[r] += most[r];
     t->left_out += own->left_out;
     return BURST_OK;
 }

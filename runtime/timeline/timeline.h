@@ -13,7 +13,7 @@ typedef struct Timeline {
     int64_t first, last; /* traced steps */
     double zero;      /* seconds at the file's time 0 */
     int64_t left_out;
-    /* over all traced steps */
+    /* over all traced steps; most: of the rank with most of each step */
     double mean[BURST_ROW_COUNT], most[BURST_ROW_COUNT], calls[BURST_ROW_COUNT], seconds;
 } Timeline;
 

@@ -112,6 +112,9 @@ def check_table(text):
     computing = lines[:[line[2:30].strip() for line in lines].index("step")]
     total = sum(float(line[30:].split()[1]) for line in computing)
     require(near(total, mean["step"], 0.01), f"the parts add up to {total} ms, the step has {mean['step']}:\n{text}")
+    for line in lines:
+        at_mean, at_most = map(float, line[30:].split()[1:3])
+        require(at_most >= at_mean - 1e-3, f"the rank with most has less than the mean:\n{line}")
     require(mean["attention forward"] > 0 and mean["attention backward"] > 0, f"no attention in the table:\n{text}")
 
 
@@ -143,7 +146,7 @@ def check_program(folder, program, source, ranks, peak):
     check_table(done.stdout)
     require(f"% MFU" in done.stdout and "(predicted" in done.stdout, done.stdout)
     m = check_metrics(folder / "m", source.read_text(), ranks, peak)
-    run_program(program, "--steps", 4, "--trace", folder / "two.json", "--trace-steps", 2, "--quiet")
+    check_table(run_program(program, "--steps", 4, "--trace", folder / "two.json", "--trace-steps", 2).stdout)
     other, rows, names = read(folder / "two.json")
     check_measured(rows, names, ranks, steps=2)
     require([name for _, _, name in rows[0, STEPS]] == ["step 2", "step 3"], "two steps are traced")
