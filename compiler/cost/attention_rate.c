@@ -5,11 +5,12 @@
  * key) the time of a pair is linear in x. Rates for several numbers of keys are points of that line; the
  * rate of long rows is its value at x = 0. */
 #include "cost/cost.h"
+#include "burst_sizes.h"
 #include "ir/kernels.h"
 
 #include <math.h>
 
-enum { TILE = 64 };
+enum { TILE = 64, PROBED_HEAD_DIM = 128, PROBED_HEADS = 2 };
 
 double attention_tile_sides(const Program *p, bool backward)
 {
@@ -41,6 +42,18 @@ double attention_slowdown(const Program *p, bool backward, int mask, PairWork wh
     const double pairs = attention_work(p, backward, whole, p->sequence, p->sequence).pairs,
                  parts = (double)(whole.tiles_full + whole.tiles_partial) * TILE * TILE;
     return pairs > 0 ? fmax(1, mask_block_time(p, mask, backward) * parts / pairs) : 1;
+}
+
+/* On a processor a pair's predicate takes the same time for any head_dim, and is evaluated once for all heads
+ * of a walk (runtime/host/ops/attend_kernel.h). Devices' kernels evaluate it for each head, overlapped with
+ * products. */
+double attention_predicate(const Program *p, int mask, int head_dim)
+{
+    const int group = p->model.heads / p->model.kv_heads,
+              heads = group < BURST_ATTEND_HEADS ? group : BURST_ATTEND_HEADS;
+    if (p->cluster.target->device_memory)
+        return 1;
+    return mask_row_time(p->masks[mask].expr) * PROBED_HEAD_DIM / head_dim * PROBED_HEADS / heads;
 }
 
 /* The device's rate of that kind and value; 0: none. */

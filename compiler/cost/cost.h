@@ -17,6 +17,9 @@ AttentionWork attention_work(const Program *p, bool backward, PairWork w, int64_
 /* the same for many pairs; sides: attention_tile_sides, the rows and keys of a tile added up */
 AttentionWork attention_work_of(double sides, bool backward, PairWork w, int64_t q_tokens, int64_t k_tokens);
 double attention_tile_sides(const Program *p, bool backward);
+/* The time of a partial tile's predicate over the time of its products, relative to the mask, heads and
+ * head_dim that `burstc probe` measures. */
+double attention_predicate(const Program *p, int mask, int head_dim);
 /* How many times as long as by these pairs tiles of blocks take under the mask: they are shorter than usual
  * ones, and may be half empty. whole: of the sequence */
 double attention_slowdown(const Program *p, bool backward, int mask, PairWork whole);

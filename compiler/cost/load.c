@@ -185,6 +185,7 @@ typedef struct Loader {
     double *pairs;
     double tile_sides;        /* as for attention_work_of */
     double slowdown; /* attention_slowdown */
+    double predicate; /* attention_predicate */
     AtOnce *at_once; /* [ranks] forward in two launches; NULL: pair by pair */
     int *launches; /* [ranks][chunks] that had the chunk's queries; NULL: not counted */
     RankLaunch *launch; /* [ranks] with launches: where forward has some for several chunks */
@@ -449,6 +450,7 @@ static void load_compute(Loader *l, const Instance *i, double *seconds, BurstPai
         const PairWork w = work_of(l, q, k);
         AttentionWork tiles = attention_work_of(l->tile_sides, l->backward, w, tokens_of(l, T_Q, q),
                                                 tokens_of(l, T_KV, k));
+        tiles.partial *= l->predicate;
         seconds[r] = 0;
         if (w.cover != COVER_EMPTY)
             bound_rows(l, q, k, &tiles);
@@ -562,6 +564,7 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .sides = schedule_sides(s),
                 .pairs = pairs,
                 .tile_sides = attention_tile_sides(d->program, s->backward),
+                .predicate = attention_predicate(d->program, mask, d->program->model.head_dim),
                 .slowdown = attention_slowdown(d->program, s->backward, mask, pair_whole(d->counts[mask]))};
     l.computer = computers(&l);
     if (l.shares > 1) {

@@ -66,6 +66,10 @@ int64_t mask_reach(const Program *p, int mask);
 bool mask_check_selections(Diags *d, const Program *p);
 /* Emits C (see BurstMask in burst_rt.h): plan_mask<i>_tile and plan_mask<i>_row. */
 void mask_emit_c(const Program *p, int mask, Text *out);
+/* The time that plan_mask<i>_row takes for a pair, relative to its time with PROBED_MASK, the mask with which
+ * `burstc probe` measures partial tiles. */
+#define PROBED_MASK "causal and (q - k) mod 2 == 0"
+double mask_row_time(const Expr *e);
 /* Emits CUDA: plan_mask<i>_tile, plan_mask<i>_keep of one pair, and PlanMask<i>, the kernels' template
  * argument. */
 void mask_emit_cuda(const Program *p, int mask, Text *out);

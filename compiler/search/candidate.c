@@ -24,7 +24,7 @@ static AttentionWork work_of_rank(const Searcher *s, const Draft *t)
         const AttentionWork w =
             attention_work(p, false, pair_whole(t->counts[p->layer_mask[l]]), p->sequence, p->sequence);
         sum.pairs += w.pairs * share;
-        sum.partial += w.partial * share;
+        sum.partial += attention_predicate(p, p->layer_mask[l], p->model.head_dim) * w.partial * share;
         sum.rows += w.rows * share;
     }
     return sum;

@@ -13,7 +13,7 @@ static const double most_spread = 1.2;
 
 static const ProbeCase cases[] = {
     {"causal", 128, PROBE_LONG},
-    {"causal and (q - k) mod 2 == 0", 128, ATTENTION_PARTIAL},
+    {PROBED_MASK, 128, ATTENTION_PARTIAL},
     {"window(256)", 128, ATTENTION_KEYS},
     {"window(64)", 128, ATTENTION_KEYS},
     {"causal", 64, ATTENTION_HEAD_DIM},

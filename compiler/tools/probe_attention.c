@@ -37,7 +37,9 @@ static void start_fit(Arena *a, const Program *p, const Measured *m, Fit *f)
         const ProbeCase *c = &f->cases->at[i];
         const PairWork w = mask_work(mask_map(a, p, p->layer_mask[i], 64, 64), &all, &all);
         for (int b = 0; b < DIRECTIONS; b++) {
-            const AttentionWork x = f->work[i][b] = attention_work(p, b, w, p->sequence, p->sequence);
+            AttentionWork x = attention_work(p, b, w, p->sequence, p->sequence);
+            x.partial *= attention_predicate(p, p->layer_mask[i], c->head_dim);
+            f->work[i][b] = x;
             f->measured[i][b] = (b ? 10 : 4) * x.pairs * c->head_dim * f->cases->heads /
                                 m->attention[i].seconds[b];
             f->at[i][b] = c->kind == PROBE_LONG ? PROBE_LONG : f->device.rates++;
