@@ -1,6 +1,7 @@
 /* test_attention.c: host attention against a dense float64 oracle, over masks, shapes, head groups and key
  * splits. */
 #include "burst_rt.h"
+#include "dot64.h"
 #include "kernel_test.h"
 
 #include <stdio.h>
@@ -243,18 +244,17 @@ static void run_backward(const Case *c)
 }
 
 /* ---- the oracle: one query row against all keys, two passes, float64 ---- */
-static double dot(int n, const float *a, const float *b)
+static void add_scaled(int n, double *restrict y, double by, const float *restrict x)
 {
-    double sum = 0;
     for (int i = 0; i < n; i++)
-        sum += (double)a[i] * b[i];
-    return sum;
+        y[i] += by * x[i];
 }
 
 /* A score, and by *slope what its cap multiplies gradients with. */
 static double score_of(const Shape *s, const float *q, const float *k, double *slope)
 {
-    const double score = scale_of(s) * dot(s->d, q, k), part = s->softcap ? tanh(score / s->softcap) : 0;
+    const double score = scale_of(s) * dot64_of_floats(s->d, q, k),
+                 part = s->softcap ? tanh(score / s->softcap) : 0;
     *slope = 1 - part * part;
     return s->softcap ? s->softcap * part : score;
 }
@@ -281,7 +281,8 @@ static double row_probabilities(const Case *c, int h, int64_t i, int64_t kv, dou
     return sum > 0 ? top + log(sum) : -INFINITY;
 }
 
-static void oracle_row(Case *c, int h, int64_t i, double *p)
+/* p and d_p: of a row. Delta is their product: exactly d_p where the row has one key. */
+static void oracle_row(Case *c, int h, int64_t i, double *p, double *d_p)
 {
     const Shape *s = &c->shape;
     int64_t kv = (s->q_head0 + h) / s->group - s->kv_head0, row = h * s->queries + i;
@@ -289,33 +290,37 @@ static void oracle_row(Case *c, int h, int64_t i, double *p)
     const float *q = c->q + row * s->d, *d_o = c->d_o + row * e;
     double *o = c->want_o + row * e, delta = 0;
     c->want_lse[row] = row_probabilities(c, h, i, kv, p);
-    for (int64_t j = 0; j < s->splits * s->keys; j++)
-        for (int t = 0; t < e; t++)
-            o[t] += p[j] * c->v[j / s->keys][(kv * s->keys + j % s->keys) * e + t];
-    for (int t = 0; t < e; t++)
-        delta += o[t] * d_o[t];
+    for (int64_t j = 0; j < s->splits * s->keys; j++) {
+        if (p[j] == 0)
+            continue; /* would add zeros */
+        const float *v = c->v[j / s->keys] + (kv * s->keys + j % s->keys) * e;
+        add_scaled(e, o, p[j], v);
+        d_p[j] = dot64_of_floats(e, d_o, v);
+        delta += p[j] * d_p[j];
+    }
     for (int64_t j = 0; j < s->splits * s->keys; j++) {
         const int64_t split = j / s->keys, key = kv * s->keys + j % s->keys, at = key * s->d;
+        if (p[j] == 0)
+            continue;
+        const float *k = c->k[split] + at;
         double slope;
-        score_of(s, q, c->k[split] + at, &slope);
-        double ds = p[j] * (dot(e, d_o, c->v[split] + key * e) - delta) * scale_of(s) * slope;
-        for (int t = 0; t < e; t++)
-            c->want_dv[split][key * e + t] += p[j] * d_o[t];
-        for (int t = 0; t < s->d; t++) {
-            c->want_dk[split][at + t] += ds * q[t];
-            c->want_dq[row * s->d + t] += ds * c->k[split][at + t];
-            c->dq_terms += pow(p[j] * delta * scale_of(s) * c->k[split][at + t], 2);
-            c->dk_terms += pow(p[j] * delta * scale_of(s) * q[t], 2);
-        }
+        score_of(s, q, k, &slope);
+        double ds = p[j] * (d_p[j] - delta) * scale_of(s) * slope;
+        add_scaled(e, c->want_dv[split] + key * e, p[j], d_o);
+        add_scaled(s->d, c->want_dk[split] + at, ds, q);
+        add_scaled(s->d, c->want_dq + row * s->d, ds, k);
+        c->dq_terms += pow(p[j] * delta * scale_of(s), 2) * dot64_of_floats(s->d, k, k);
+        c->dk_terms += pow(p[j] * delta * scale_of(s), 2) * dot64_of_floats(s->d, q, q);
     }
 }
 
 static void run_oracle(Case *c)
 {
-    double *p = zero_doubles(c->shape.splits * c->shape.keys);
+    const int64_t keys = c->shape.splits * c->shape.keys;
+    double *p = zero_doubles(2 * keys);
     for (int h = 0; h < c->shape.q_heads; h++)
         for (int64_t i = 0; i < c->shape.queries; i++)
-            oracle_row(c, h, i, p);
+            oracle_row(c, h, i, p, p + keys);
     free(p);
 }
 
@@ -953,7 +958,7 @@ static void delta_is_a_row_sum(void **state)
         float *o = random_array(&r, 7 * d), *d_o = random_array(&r, 7 * d), *delta = random_array(&r, 7);
         double want[7];
         for (int i = 0; i < 7; i++)
-            want[i] = dot(d, o + i * d, d_o + i * d);
+            want[i] = dot64_of_floats(d, o + i * d, d_o + i * d);
         burst_attend_delta(7, d, o, d_o, delta);
         assert_close(7, delta, want, 1e-7);
         free(o), free(d_o), free(delta);

@@ -5,6 +5,7 @@
 #include "burst_mask.h"
 #include "burst_rt.h"
 #include "burst_sizes.h"
+#include "dot64.h"
 
 #define countof(x) ((int)(sizeof(x) / sizeof((x)[0])))
 enum { MOST = 1024, CASES = 300, MOST_RANKS = 4, TILE = 128 };
@@ -433,12 +434,10 @@ static bool keeps(const Case *c, const int32_t *chosen, int h, int64_t q, int64_
     return where(q, k) && (always(q, k) || has);
 }
 
-static double dot(int n, const float *a, const float *b)
+static void add_scaled(int n, double *restrict y, double by, const float *restrict x)
 {
-    double sum = 0;
     for (int i = 0; i < n; i++)
-        sum += (double)a[i] * (double)b[i];
-    return sum;
+        y[i] += by * (double)x[i];
 }
 
 static double worst_error(int64_t n, const float *got, const double *want)
@@ -465,7 +464,7 @@ static void check_attention(const Case *c, const Made *m)
             double sum = 0, most = -INFINITY, delta = 0;
             for (int64_t j = 0; j < c->n; j++) {
                 p[j] = keeps(c, m->chosen, h, i, j)
-                           ? dot(c->d, c->q + row, c->k + (kv + j) * c->d) / sqrt((double)c->d)
+                           ? dot64_of_floats(c->d, c->q + row, c->k + (kv + j) * c->d) / sqrt((double)c->d)
                            : -INFINITY;
                 most = fmax(most, p[j]);
             }
@@ -473,8 +472,8 @@ static void check_attention(const Case *c, const Made *m)
                 sum += p[j] = most == -INFINITY ? 0 : exp(p[j] - most);
             for (int64_t j = 0; j < c->n && sum > 0; j++) {
                 p[j] /= sum;
-                for (int t = 0; t < c->d; t++)
-                    o[row + t] += p[j] * (double)c->v[(kv + j) * c->d + t];
+                if (p[j] > 0)
+                    add_scaled(c->d, o + row, p[j], c->v + (kv + j) * c->d);
             }
             for (int t = 0; t < c->d; t++)
                 delta += o[row + t] * (double)c->d_o[row + t];
@@ -482,12 +481,11 @@ static void check_attention(const Case *c, const Made *m)
                 if (p[j] == 0)
                     continue;
                 const int64_t key = (kv + j) * c->d;
-                const double ds = p[j] * (dot(c->d, c->d_o + row, c->v + key) - delta) / sqrt((double)c->d);
-                for (int t = 0; t < c->d; t++) {
-                    dv[key + t] += p[j] * (double)c->d_o[row + t];
-                    dk[key + t] += ds * (double)c->q[row + t];
-                    dq[row + t] += ds * (double)c->k[key + t];
-                }
+                const double d_p = dot64_of_floats(c->d, c->d_o + row, c->v + key),
+                             ds = p[j] * (d_p - delta) / sqrt((double)c->d);
+                add_scaled(c->d, dv + key, p[j], c->d_o + row);
+                add_scaled(c->d, dk + key, ds, c->q + row);
+                add_scaled(c->d, dq + row, ds, c->k + key);
             }
         }
     }

@@ -1,4 +1,5 @@
 /* attention64.c: dense masked attention in float64, forward and backward, one row of the matrix at a time. */
+#include "dot64.h"
 #include "model64.h"
 
 #include <math.h>
@@ -16,15 +17,7 @@ double *new64(int64_t count)
     return p;
 }
 
-static double dot(const double *a, const double *b, int d)
-{
-    double sum = 0;
-    for (int i = 0; i < d; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-static void add_scaled(double *y, double factor, const double *x, int d)
+static void add_scaled(double *restrict y, double factor, const double *restrict x, int d)
 {
     for (int i = 0; i < d; i++)
         y[i] += factor * x[i];
@@ -35,7 +28,7 @@ static int value_dim(const Attention64 *a) { return a->value_dim ? a->value_dim 
 /* The score of query q and key k, and what its cap multiplies gradients with. */
 static double score_of(const Attention64 *a, const double *q, const double *k, double *slope)
 {
-    double score = dot(q, k, a->head_dim) / sqrt(a->head_dim),
+    double score = dot64(a->head_dim, q, k) / sqrt(a->head_dim),
            part = a->softcap > 0 ? tanh(score / a->softcap) : 0;
     *slope = 1 - part * part;
     return a->softcap > 0 ? a->softcap * part : score;
@@ -103,14 +96,14 @@ static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t 
     const int d = a->head_dim, e = value_dim(a);
     const int64_t query = h * a->n + i, keys = h / (a->heads / a->kv_heads) * a->n, row = query * d;
     const double *d_o = f->d_o + query * e;
-    double scale = 1 / sqrt(d), delta = dot(d_o, f->o + query * e, e);
+    double scale = 1 / sqrt(d), delta = dot64(e, d_o, f->o + query * e);
     for (int64_t j = 0; j < a->n; j++) {
         if (p[j] == 0)
             continue; /* would add zeros */
         const int64_t key = (keys + j) * d, value = (keys + j) * e;
         double slope;
         score_of(a, a->q + row, a->k + key, &slope);
-        double ds = p[j] * slope * (dot(d_o, f->v + value, e) + f->delta_sign * delta);
+        double ds = p[j] * slope * (dot64(e, d_o, f->v + value) + f->delta_sign * delta);
         add_scaled(dv + value, p[j], d_o, e);
         add_scaled(dk + key, ds * scale, f->q + row, d);
         add_scaled(dq + row, ds * scale, f->k + key, d);
@@ -127,7 +120,7 @@ static void backward(const Attention64 *a, const Factors *f, double *dq, double 
             const int64_t row = (h * a->n + i) * value_dim(a);
             backward_row(a, f, h, i, p, dq, dk, dv);
             if (a->d_sink)
-                a->d_sink[h] -= exp(a->sink[h] - lse) * dot(f->d_o + row, f->o + row, value_dim(a));
+                a->d_sink[h] -= exp(a->sink[h] - lse) * dot64(value_dim(a), f->d_o + row, f->o + row);
         }
     free(p), free(chosen);
 }

@@ -1,4 +1,5 @@
 /* experts64.c: a feed-forward layer of experts in float64, token by token, from its definition. */
+#include "dot64.h"
 #include "model64.h"
 
 #include <math.h>
@@ -22,21 +23,13 @@ int64_t expert64_size(const Shape64 *s)
     return 3 * matrix(s) + (s->expert_bias ? 2 * s->ffn + s->hidden : 0);
 }
 
-static double dot(int64_t n, const double *x, const double *y)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++)
-        sum += x[i] * y[i];
-    return sum;
-}
-
 /* ---- the choice ---- */
 
 static void set_scores(const Shape64 *s, const double *x, const Experts64 *w, double *score)
 {
     double all = 0;
     for (int e = 0; e < s->experts; e++) {
-        const double logit = dot(s->hidden, x, w->router + (int64_t)e * s->hidden) +
+        const double logit = dot64(s->hidden, x, w->router + (int64_t)e * s->hidden) +
                              (w->bias ? w->bias[e] : 0);
         score[e] = s->sigmoid ? 1 / (1 + exp(-logit)) : exp(logit);
         all += score[e];
@@ -144,8 +137,8 @@ static Hidden activate(const Shape64 *s, const double *w, const double *x, bool 
     const Hidden h = {at, at + s->ffn, at + 2 * s->ffn, at + 3 * s->ffn, at + 4 * s->ffn};
     const double limit = s->limit > 0 ? s->limit : INFINITY, *bias = w + 3 * matrix(s);
     for (int i = 0; i < s->ffn; i++) {
-        h.g[i] = dot(s->hidden, x, w + (int64_t)i * s->hidden) + (s->expert_bias ? bias[i] : 0);
-        h.u[i] = dot(s->hidden, x, w + matrix(s) + (int64_t)i * s->hidden) +
+        h.g[i] = dot64(s->hidden, x, w + (int64_t)i * s->hidden) + (s->expert_bias ? bias[i] : 0);
+        h.u[i] = dot64(s->hidden, x, w + matrix(s) + (int64_t)i * s->hidden) +
                  (s->expert_bias ? bias[s->ffn + i] : 0);
         const double g = fmin(h.g[i], limit), u = fmin(fmax(h.u[i], -limit), limit) + s->offset,
                      p = 1 / (1 + exp(-s->alpha * g));
@@ -162,7 +155,7 @@ static Hidden activate(const Shape64 *s, const double *w, const double *x, bool 
 /* Element i of its output. */
 static double output(const Shape64 *s, const double *w, const Hidden *h, int i)
 {
-    return dot(s->ffn, h->a, w + 2 * matrix(s) + (int64_t)i * s->ffn) +
+    return dot64(s->ffn, h->a, w + 2 * matrix(s) + (int64_t)i * s->ffn) +
            (s->expert_bias ? w[3 * matrix(s) + 2 * s->ffn + i] : 0);
 }
 

@@ -1,5 +1,6 @@
 /* model64.c: loss and gradients of a Llama-family model in float64, layer by layer, everything kept for
  * backward. */
+#include "dot64.h"
 #include "model64.h"
 
 #include <math.h>
@@ -166,12 +167,8 @@ int64_t tensor64_table(const Shape64 *whole, Tensor64 *t)
 static void linear(int64_t n, int64_t in, int64_t out, const double *x, const double *w, double *y)
 {
     for (int64_t t = 0; t < n; t++)
-        for (int64_t o = 0; o < out; o++) {
-            double sum = 0;
-            for (int64_t i = 0; i < in; i++)
-                sum += x[t * in + i] * w[o * in + i];
-            y[t * out + o] = sum;
-        }
+        for (int64_t o = 0; o < out; o++)
+            y[t * out + o] = dot64(in, x + t * in, w + o * in);
     round64(n * out, y);
 }
 

@@ -1,5 +1,6 @@
 /* scan64.c: a recurrent layer with the gated delta rule (Gated DeltaNet, arXiv 2412.06464), or without it
  * (Mamba-2, arXiv 2405.21060), token by token. See model64.h. */
+#include "dot64.h"
 #include "model64.h"
 
 #include <math.h>
@@ -52,27 +53,12 @@ static void kept_free(Kept *c)
 
 static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/* Eight sums, so that compilers use vectors. */
-static double dot(int n, const double *a, const double *b)
-{
-    double part[8] = {0}, sum = 0;
-    int i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (int j = 0; j < 8; j++)
-            part[j] += a[i + j] * b[i + j];
-    for (; i < n; i++)
-        sum += a[i] * b[i];
-    for (int j = 0; j < 8; j++)
-        sum += part[j];
-    return sum;
-}
-
 /* y [n][out] = x [n][in] w^T */
 static void product(int64_t n, int in, int out, const double *x, const double *w, double *y)
 {
     for (int64_t t = 0; t < n; t++)
         for (int o = 0; o < out; o++)
-            y[t * out + o] = dot(in, x + t * in, w + o * in);
+            y[t * out + o] = dot64(in, x + t * in, w + o * in);
 }
 
 static void product_back(int64_t n, int in, int out, const double *x, const double *w, const double *dy,
@@ -237,7 +223,7 @@ static void round_outputs(const Shape64 *s, int64_t n, const Scan64Weights *w, c
                 o[j] = w->d ? w->d[head] * q.v[j] : 0;
             for (int64_t at = t; at >= begin; at--) {
                 const Token k = token_of(s, w, c, at, head);
-                double factor = decay * dot(z.dk, q.q, k.k);
+                double factor = decay * dot64(z.dk, q.q, k.k);
                 round64(1, &factor);
                 written_of(s, &z, &k, state_at(&z, c->before, at, head), written);
                 for (int j = 0; j < z.dv; j++)
@@ -266,12 +252,12 @@ static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, 
     left_of(s, &z, &k, state, left);
     for (int i = 0; i < z.dk; i++) {
         double *of_later = later + i * z.dv;
-        dq[i] = dot(z.dv, next + i * z.dv, d_o);
+        dq[i] = dot64(z.dv, next + i * z.dv, d_o);
         for (int j = 0; j < z.dv; j++) {
             of_later[j] += k.q[i] * d_o[j];
             written[j] += of_later[j] * k.k[i];
         }
-        dk[i] = k.beta * dot(z.dv, of_later, left);
+        dk[i] = k.beta * dot64(z.dv, of_later, left);
     }
     round64(z.dv, written);
     for (int j = 0; j < z.dv; j++) {
@@ -284,10 +270,10 @@ static void token_back(const Shape64 *s, const Scan64Weights *w, const Kept *c, 
     for (int i = 0; i < z.dk; i++) {
         const double *before = state + i * z.dv;
         double *of_later = later + i * z.dv;
-        dk[i] += k.decay * reads * dot(z.dv, before, written);
+        dk[i] += k.decay * reads * dot64(z.dv, before, written);
         for (int j = 0; j < z.dv; j++)
             of_later[j] += k.k[i] * reads * written[j];
-        d_log += k.decay * dot(z.dv, of_later, before);
+        d_log += k.decay * dot64(z.dv, of_later, before);
         for (int j = 0; j < z.dv; j++)
             of_later[j] *= goes_on;
     }

@@ -1,5 +1,6 @@
 /* select64.c: the blocks that tiles of queries choose, from the definition (docs/language.md, "Selections").
  */
+#include "dot64.h"
 #include "model64.h"
 
 #include <math.h>
@@ -36,14 +37,6 @@ static Score64 scored(const Attention64 *a)
     return a->mask.select->indexer ? a->score : (Score64){a->heads, a->kv_heads, a->head_dim, a->q, a->k};
 }
 
-static double dot(int d, const double *x, const double *y)
-{
-    double sum = 0;
-    for (int t = 0; t < d; t++)
-        sum += x[t] * y[t];
-    return sum;
-}
-
 static double score_of(const Attention64 *a, int h, int64_t tile, int64_t begin, int64_t end)
 {
     const Mask64 *m = &a->mask;
@@ -63,7 +56,7 @@ static double score_of(const Attention64 *a, int h, int64_t tile, int64_t begin,
     if (s->key == SELECT64_MAX_KEY) {
         double most = -INFINITY;
         for (int64_t i = begin; i < end; i++)
-            most = fmax(most, dot(d, query, k + i * d));
+            most = fmax(most, dot64(d, query, k + i * d));
         return most;
     }
     mean_of(m, k, d, begin, end, end - 1, key);

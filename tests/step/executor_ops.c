@@ -1,6 +1,8 @@
 /* executor_ops.c: what a rank computes, each operation from its definition. */
 #include "executor_machine.h"
 
+#include "dot64.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,31 +12,31 @@
 static void linear(Machine *m, int64_t in, int64_t out, const double *w, const double *add)
 {
     for (int64_t t = 0; t < m->n; t++)
-        for (int64_t o = 0; o < out; o++) {
-            double sum = add ? add[t * out + o] : 0;
-            for (int64_t i = 0; i < in; i++)
-                sum += m->x[0][t * in + i] * w[o * m->row + i];
-            m->y[0][t * out + o] = sum;
-        }
+        for (int64_t o = 0; o < out; o++)
+            m->y[0][t * out + o] = (add ? add[t * out + o] : 0) +
+                                   dot64(in, m->x[0] + t * in, w + o * m->row);
+}
+
+static void add_scaled(int64_t n, double *restrict y, double by, const double *restrict x)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] += by * x[i];
 }
 
 static void linear_dx(Machine *m, int64_t in, int64_t out, const double *w, bool adds)
 {
+    if (!adds)
+        memset(m->y[0], 0, sizeof(double) * (size_t)(m->n * in));
     for (int64_t t = 0; t < m->n; t++)
-        for (int64_t i = 0; i < in; i++) {
-            double sum = adds ? m->y[0][t * in + i] : 0;
-            for (int64_t o = 0; o < out; o++)
-                sum += m->x[0][t * out + o] * w[o * m->row + i];
-            m->y[0][t * in + i] = sum;
-        }
+        for (int64_t o = 0; o < out; o++)
+            add_scaled(in, m->y[0] + t * in, m->x[0][t * out + o], w + o * m->row);
 }
 
 static void linear_dw(Machine *m, int64_t in, int64_t out, double *dw)
 {
-    for (int64_t o = 0; o < out; o++)
-        for (int64_t i = 0; i < in; i++)
-            for (int64_t t = 0; t < m->n; t++)
-                dw[o * m->row + i] += m->x[0][t * out + o] * m->x[1][t * in + i];
+    for (int64_t t = 0; t < m->n; t++)
+        for (int64_t o = 0; o < out; o++)
+            add_scaled(in, dw + o * m->row, m->x[0][t * out + o], m->x[1] + t * in);
 }
 
 static const StepOp *now(const Machine *m) { return &m->run->flow->op[m->t]; }
@@ -180,14 +182,6 @@ static int64_t v_row(const Machine *m, int64_t t, int h)
     return k_row(m, t, h) / m->m->head_dim * m->m->value_dim;
 }
 
-static double dot(const double *a, const double *b, int n)
-{
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
 /* What attention has of keys from its first chunk of queries on, its output i, or of queries from their
  * first chunk of keys on: later chunks are wrong where it is not as that left it. */
 static void find_keys(const Machine *m, int i)
@@ -232,12 +226,12 @@ static void expand(const Machine *m, const Latents *l, double *k, double *v)
         for (int h = 0; h < m->heads.kv_heads && arrives(t); h++) {
             double *key = k + k_row(m, t, h), *value = v + v_row(m, t, h);
             for (int i = 0; i < l->own; i++)
-                key[i] = dot(l->x + t * l->latent, l->key + (h * l->own + i) * l->latent, l->latent);
+                key[i] = dot64(l->latent, l->x + t * l->latent, l->key + (h * l->own + i) * l->latent);
             for (int i = 0; i < l->shared; i++) /* of the first head */
                 key[l->own + i] = k[k_row(m, t, 0) + l->own + i];
             for (int i = 0; i < m->m->value_dim; i++)
-                value[i] = dot(l->x + t * l->latent, l->value + (h * m->m->value_dim + i) * l->latent,
-                               l->latent);
+                value[i] = dot64(l->latent, l->x + t * l->latent,
+                                 l->value + (h * m->m->value_dim + i) * l->latent);
         }
 }
 
@@ -301,7 +295,7 @@ static void attention(Machine *m, int64_t queries)
             for (int i = 0; i < e; i++)
                 o[i] = sum > 0 ? sum * o[i] : 0;
             for (int64_t k = 0; k < keys_end(m, q); k++) {
-                const double p = exp(dot(m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h), d) / sqrt(d));
+                const double p = exp(dot64(d, m->x[0] + q_row(m, q, h), m->x[1] + k_row(m, k, h)) / sqrt(d));
                 sum += p;
                 for (int i = 0; i < e; i++)
                     o[i] += p * m->x[2][v_row(m, k, h) + i];
@@ -347,8 +341,8 @@ static void attention_back(Machine *m)
             for (int64_t k = 0; k < keys_end(m, q); k++) {
                 const int64_t a = q_row(m, q, h), b = k_row(m, k, h);
                 const double *d_o = m->x[4] + o_row(m, q, h);
-                const double p = exp(dot(m->x[0] + a, m->x[1] + b, d) / sqrt(d) - m->x[3][h * m->n + q]);
-                const double ds = p * (dot(d_o, m->x[2] + v_row(m, k, h), e) - m->x[5][h * m->n + q]) /
+                const double p = exp(dot64(d, m->x[0] + a, m->x[1] + b) / sqrt(d) - m->x[3][h * m->n + q]);
+                const double ds = p * (dot64(e, d_o, m->x[2] + v_row(m, k, h)) - m->x[5][h * m->n + q]) /
                                   sqrt(d);
                 for (int i = 0; i < d; i++) {
                     m->y[0][a + i] += ds * m->x[1][b + i];
@@ -381,7 +375,7 @@ static void sink_back(Machine *m, const double *w, double *dw)
         for (int64_t t = 0; t < m->n; t++) {
             const double keep = keep_of(w, m->x[2], m, t, h);
             const double slope = keep * (1 - keep) *
-                                 dot(m->x[0] + o_row(m, t, h), m->x[1] + o_row(m, t, h), m->m->value_dim);
+                                 dot64(m->m->value_dim, m->x[0] + o_row(m, t, h), m->x[1] + o_row(m, t, h));
             for (int i = 0; i < m->m->value_dim; i++)
                 m->y[0][o_row(m, t, h) + i] = m->x[0][o_row(m, t, h) + i] * keep;
             m->y[1][h * m->n + t] = slope;
@@ -394,7 +388,8 @@ static void delta(Machine *m, bool lse)
 {
     for (int h = 0; h < m->heads.heads; h++)
         for (int64_t t = 0; t < m->n; t++)
-            m->y[0][h * m->n + t] = dot(m->x[0] + o_row(m, t, h), m->x[1] + o_row(m, t, h), m->m->value_dim) -
+            m->y[0][h * m->n + t] = dot64(m->m->value_dim, m->x[0] + o_row(m, t, h),
+                                          m->x[1] + o_row(m, t, h)) -
                                     (lse ? m->x[2][h * m->n + t] : 0);
 }
 
@@ -441,7 +436,7 @@ static void loss(Machine *m, const double *w, double *dw)
         const double *x = m->x[0] + t * h, weight = m->run->label_weight[row(m, t)];
         double sum = 0;
         for (int i = 0; i < vocab; i++)
-            sum += p[i] = exp(dot(x, w + (int64_t)i * h, h));
+            sum += p[i] = exp(dot64(h, x, w + (int64_t)i * h));
         m->run->loss -= weight * log(p[m->run->label[row(m, t)]] / sum);
         for (int i = 0; i < vocab; i++) {
             const double dl = m->run->scale * weight * (p[i] / sum - (i == m->run->label[row(m, t)]));
@@ -462,9 +457,9 @@ static void evaluate(Machine *m, const double *w)
         const double *x = m->x[0] + t * h;
         double sum = 0;
         for (int i = 0; i < vocab; i++)
-            sum += exp(dot(x, w + (int64_t)i * h, h));
+            sum += exp(dot64(h, x, w + (int64_t)i * h));
         m->run->loss += m->run->label_weight[row(m, t)] *
-                        (log(sum) - dot(x, w + (int64_t)m->run->label[row(m, t)] * h, h));
+                        (log(sum) - dot64(h, x, w + (int64_t)m->run->label[row(m, t)] * h));
     }
 }
 
