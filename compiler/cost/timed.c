@@ -42,7 +42,8 @@ static const double *chunk_seconds(Timing *t, const StepOp *o)
     if (!*block)
         *block = NEW_ARRAY(t->arena, double, model_cells(m, o->block));
     double *seconds = *block + (model_seconds(m, o) - m->seconds[o->block]);
-    for (int k = 0; k < m->rank_kinds && !seconds[0]; k++)
+    const bool known = seconds[0] > 0;
+    for (int k = 0; k < m->rank_kinds && !known; k++)
         seconds[k] = op_seconds(m, o, k);
     return seconds;
 }
