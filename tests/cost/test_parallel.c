@@ -15,9 +15,10 @@ enum { TASKS = 100, INNER = 10 };
 
 static int most = TASKS, created; /* threads */
 
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *of);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *of);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *of)
+typedef void *Run(void *of);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, Run *run, void *of);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, Run *run, void *of);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, Run *run, void *of)
 {
     if (created == most)
         return EAGAIN;

@@ -254,23 +254,25 @@ static void waits_for_what_is_listed(void **state)
     for (int i = 0; i < SECONDS; i++)
         seconds[i] = 1.5, launches[i] = 1;
     const RankKind rank = rank_kind_of(&d.program->cluster, 0, 1);
-    const StepModel m = {.program = d.program,
-                         .cluster = &d.program->cluster,
-                         .step = s,
-                         .sequences = 1,
-                         .ops = OPS,
-                         .op = op,
-                         .rank_kinds = 1,
-                         .rank_kind = &rank,
-                         .seconds = {[BLOCK_FORWARD] = seconds},
-                         .launches = {[BLOCK_FORWARD] = launches}};
+    StepModel m = {.program = d.program,
+                   .cluster = &d.program->cluster,
+                   .step = s,
+                   .sequences = 1,
+                   .ops = OPS,
+                   .op = op,
+                   .rank_kinds = 1,
+                   .rank_kind = &rank,
+                   .seconds = {[BLOCK_FORWARD] = seconds},
+                   .launches = {[BLOCK_FORWARD] = launches}};
     StepParts p = {.rows = rows};
+    model_time(a, &m);
     stream_run(a, &p, &m, false, NULL);
     close_to(p.copies, 0.5, 1e-9);
     close_to(p.step, 3.5, 1e-9);
     for (int i = 0; i < SECONDS; i++)
         launches[i] = 400000; /* of 5 us each, longer than the operation's work */
     p = (StepParts){.rows = rows};
+    model_time(a, &m);
     stream_run(a, &p, &m, false, NULL);
     close_to(p.step, 4, 1e-9);
     arena_free(a);
