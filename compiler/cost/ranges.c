@@ -58,12 +58,10 @@ static bool are_faster(Arena *a, const Draft *d, AttentionLoads *l, AttentionLoa
            attention_seconds(a, d->program, l).all < without.all * (1 - tie);
 }
 
-/* The same for a drawn batch: a plan's documents may have any length, so that it knows of no ranges. On few
- * ranks alone, as each layout is simulated once more. */
+/* The same for a drawn batch: a plan's documents may have any length, so that it knows of no ranges. */
 static bool are_faster_drawn(const Draft *d)
 {
-    enum { FEW = 8 };
-    if (!mask_draws(d->program) || d->choice.ranks > FEW)
+    if (!mask_draws(d->program))
         return false;
     Arena *a = arena_new();
     const Draft drawn = cost_drawn(a, d, 0);
