@@ -27,7 +27,7 @@ def settings_of(layout):
 def rows_of(table):
     """[({setting: value}, seconds, half a unit of the last digit)] of rows that work."""
     lines = table.splitlines()
-    header = next(i for i, line in enumerate(lines) if line.startswith("schedule "))
+    header = next(i for i, line in enumerate(lines) if re.match(r"(data +)?schedule .* step$", line))
     names = [(m.start(), m.group()) for m in re.finditer(r"\S+( (chunks|tile))?", lines[header][:lines[header].index(" step") + 1])]
     for line in lines[header + 1:]:
         step = re.search(r" ([0-9.,]+) (m?s) .*GiB|MiB", line)
