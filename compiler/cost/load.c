@@ -242,9 +242,12 @@ static const int64_t *tokens_of_sharing(const Loader *l)
 {
     const Choice *c = l->in->schedule->choice;
     int64_t *tokens = NEW_ARRAY(l->arena, int64_t, c->ranks);
-    for (int r = 0; r < c->ranks; r++)
-        for (int i = 0; i < l->shares; i++)
+    for (int r = 0; r < c->ranks; r++) {
+        const int first = choice_member(c, r, 0);
+        tokens[r] = tokens[first];
+        for (int i = 0; i < l->shares && r == first; i++)
             tokens[r] += l->draft->partition->of[choice_member(c, r, i)].tokens;
+    }
     return tokens;
 }
 
@@ -567,10 +570,10 @@ static Loader load_computing(Arena *a, const Draft *d, AttentionInput *in, int m
                 .predicate = attention_predicate(d->program, mask, d->program->model.head_dim),
                 .slowdown = attention_slowdown(d->program, s->backward, mask, pair_whole(d->counts[mask]))};
     l.computer = computers(&l);
-    if (l.shares > 1) {
-        l.shared = NEW_ARRAY(a, Shared, choice_chunks(s->choice));
+    if (l.shares > 1)
         l.shared_tokens = tokens_of_sharing(&l);
-    }
+    if (l.shares > 1 && l.shares < s->choice->ranks)
+        l.shared = NEW_ARRAY(a, Shared, choice_chunks(s->choice));
     for (int i = 0; i < choice_chunks(s->choice) && l.shared; i++)
         l.shared[i].key = -1;
     in->seconds = NEW_ARRAY(a, double, (size_t)s->trace.n * (size_t)in->ranks);
