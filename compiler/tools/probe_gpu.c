@@ -108,8 +108,8 @@ static void print_links(const Measured *m, Text *out)
     if (m->gpus == 1)
         text_add(out, "# one GPU: no link between GPUs was measured\n");
     text_printf(out,
-                "# pinned memory: %.1f GB/s to a GPU; beside computing %.1f to it, %.1f from it, %.1f each way "
-                "at once\n",
+                "# pinned memory: %.1f GB/s to a GPU; beside computing %.1f to it, %.1f from it, %.1f each "
+                "way at once\n",
                 m->pcie[0] * 1e-9, m->pcie[1] * 1e-9, m->pcie[2] * 1e-9, m->pcie[3] * 1e-9);
 }
 

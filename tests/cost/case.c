@@ -43,7 +43,8 @@ static void write_texts(Arena *a, const Case *k)
     text_printf(&topo,
                 "%snic card { bandwidth %d Gb/s; latency 5 us; }\ncluster c {\n  nodes %d { gpus %d of %s; "
                 "nics %d of card; }\n"
-                "  link nvlink { bandwidth %d GB/s; sums %d GB/s alone %d GB/s taking %g; latency 2 us; }\n}\n"
+                "  link nvlink { bandwidth %d GB/s; sums %d GB/s alone %d GB/s taking %g; "
+                "latency 2 us; }\n}\n"
                 "host { memory 512 GiB; pcie 32 GB/s%s; cores 64; }\n",
                 flat, k->gbps ? k->gbps : 200, k->nodes, k->gpus, k->device, k->nics ? k->nics : k->gpus,
                 link, sums, k->alone ? k->alone : sums, k->taking,

@@ -101,7 +101,8 @@ static void make_figures(Arena *a, const Program *p, const MeasureJob *j, unsign
     make_attention(a, p, j, rate, start, out);
     if (gpus > 1)
         text_add(out, "apart 1.021 1.013 1.034\n");
-    text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\nexperts 2.3e14\npcie 2.5e10 2.4e10 2.3e10 1.5e10\n");
+    text_add(out, "passes 1.5e12\nnorms 1.4e12\ncopy 1.7e12\nexperts 2.3e14\n"
+                  "pcie 2.5e10 2.4e10 2.3e10 1.5e10\n");
     if (gpus > 1)
         text_add(out, "reduction 2.1e11 1.2e11 1.25\n"
                       "link auto 2.5e11 2.4e11 1.5e-05\nlink nccl 2.3e11 9e10 2.5e-05\n");
@@ -167,7 +168,8 @@ static void takes_what_it_took(void **state)
         assert_true(c->nodes == 2 && c->world == 2 * m.gpus && c->groups[0].nics == 4 &&
                     c->groups[0].nic->bandwidth == 25e9);
         assert_true(d->passes == 1.5e12 && d->norms == 1.4e12 && d->hbm == 1.7e12 && d->matmul == 2.7e14 &&
-                    d->experts == 2.3e14 && c->pcie == 2.3e10 && c->pcie_both == 1.5e10 && c->host_cores == 96);
+                    d->experts == 2.3e14);
+        assert_true(c->pcie == 2.3e10 && c->pcie_both == 1.5e10 && c->host_cores == 96);
         assert_true(m.gpus == 1 || (c->link_bandwidth == 2.4e11 && fabs(c->link_latency - 15e3) < 1e-6 &&
                                c->link_sums == 1.2e11 && c->link_sums_alone == 2.1e11 &&
                                fabs(c->link_sums_taking - 0.2) < 1e-9));
