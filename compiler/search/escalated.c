@@ -44,6 +44,7 @@ typedef struct Records {
     Arena *arena;
     Vec(Record) all;
     Candidate best;
+    bool host; /* the host's memory may be taken: the device's does not hold all that layers save */
 } Records;
 
 static int ladder_end(const Searcher *s, int ladder)
@@ -94,14 +95,15 @@ static bool make(const Records *r, const int *value, Candidate *x)
 }
 
 /* Values that the place may have. */
-static int values_of(const Searcher *s, int place)
+static int values_of(const Records *r, int place)
 {
+    const Searcher *s = r->s;
     const Program *p = s->program;
     if (place < BEFORE)
         return search_values(s, before_offload[place]);
     if (place < OFFLOADED)
         return search_values(s, after_offload[place - BEFORE]);
-    if (!p->layout.offload.is_auto)
+    if (!p->layout.offload.is_auto || !r->host)
         return 1;
     if (place == OFFLOADED)
         return p->model.layers > 1 ? MOST_OFFLOADED + 2 : 1;
@@ -181,6 +183,12 @@ static bool is_faster(Records *r, Record *x, const Record *from)
     return isfinite(from->step) && fits(r, x, from->saved[0]) && x->step < from->step * (1 - SEARCH_TIE);
 }
 
+/* Seconds that a record must undercut. */
+static double to_undercut(const Records *r)
+{
+    return fmin(r->best.cost.step, search_fastest(r->s)) * (1 - SEARCH_TIE);
+}
+
 static bool is_known(const Records *r, const int *value)
 {
     for (int i = 0; i < r->all.n; i++)
@@ -200,8 +208,7 @@ static bool add(Records *r, const int *value, const Record *from, bool near)
     if (!make(r, value, &x.of))
         return false;
     x.least = search_least_own(r->s, &x.of);
-    if (x.least >= r->best.cost.step * (1 - SEARCH_TIE) ||
-        (!measure(r, &x, from) && !(near && is_faster(r, &x, from))))
+    if (x.least >= to_undercut(r) || (!measure(r, &x, from) && !(near && is_faster(r, &x, from))))
         return false;
     *vec_push(r->arena, &r->all) = x;
     return true;
@@ -216,7 +223,7 @@ static void split(Records *r, int at)
         int value[PLACES];
         bool stepped = false;
         memcpy(value, from.value, sizeof value);
-        while (++value[place] < values_of(r->s, place) && !stepped)
+        while (++value[place] < values_of(r, place) && !stepped)
             if (place != OPTIMIZER || may_update(r->s->program, value[place]))
                 stepped = add(r, value, &from, value[place] == from.value[place] + 1) && place != OPTIMIZER;
     }
@@ -227,15 +234,23 @@ static int next_record(const Records *r)
 {
     int next = -1;
     for (int i = 0; i < r->all.n; i++)
-        if (!r->all.at[i].split && r->all.at[i].least < r->best.cost.step * (1 - SEARCH_TIE) &&
+        if (!r->all.at[i].split && r->all.at[i].least < to_undercut(r) &&
             (next < 0 || r->all.at[i].least < r->all.at[next].least))
             next = i;
     return next;
 }
 
+static bool has_escalated(const Candidate *x)
+{
+    bool any = x->choice.offload_values || x->choice.optimizer;
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
+        any |= settings[setting]->escalates && x->value[setting] > 0;
+    return any;
+}
+
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *best)
 {
-    Records r = {.s = s, .base = best, .arena = arena_new(), .best = *best};
+    Records r = {.s = s, .base = best, .arena = arena_new(), .best = *best, .host = has_escalated(best)};
     const int first[PLACES] = {0};
     add(&r, first, NULL, false);
     for (int at = next_record(&r); at >= 0; at = next_record(&r))

@@ -29,8 +29,9 @@ Speeds *search_speeds(Searcher *s)
     return s->speeds;
 }
 
-/* MOST_LEVELS: ranks up to which all schedules with levels are tried; MOST_DRAWN: if batches are drawn */
-enum { MOST_LEVELS = 64, MOST_DRAWN = 8 };
+/* MOST_LEVELS: ranks of a sequence up to which all schedules with levels are tried; MOST_DRAWN: of all, if
+ * batches are drawn */
+enum { MOST_LEVELS = 64, MOST_DRAWN = 32 };
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
@@ -423,47 +424,76 @@ static int ranks_of(const Searcher *s, const Candidate *data)
  * long to simulate, and with drawn batches twice. */
 bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
-    const int ranks = ranks_of(s, data),
-              most = kind == SCHEDULES_LEVELS && mask_draws(s->program) ? MOST_DRAWN : MOST_LEVELS;
+    const int ranks = ranks_of(s, data);
+    const bool drawn = kind == SCHEDULES_LEVELS && mask_draws(s->program);
     return kind == SCHEDULES_SIMPLE ||
-           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= most);
+           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= MOST_LEVELS &&
+            (!drawn || s->program->cluster.world <= MOST_DRAWN));
+}
+
+typedef Vec(Choice) Choices;
+
+/* Appends the choice with all values of the settings, of which NULL is the last. */
+static void add_values(const Program *p, const SettingRecord *const *of, Choice c, Arena *a, Choices *all)
+{
+    if (!*of) {
+        *vec_push(a, all) = c;
+        return;
+    }
+    for (int i = 0; i < (*of)->count(p); i++)
+        if ((*of)->take(p, &c, i))
+            add_values(p, of + 1, c, a, all);
 }
 
 double data_least(const Program *p, const double *pairs, int data)
 {
+    static const SettingRecord *const open[] = {&setting_weights, &setting_overlap, &setting_gradients, NULL};
     Arena *a = arena_new();
-    Choice *each = NEW_ARRAY(a, Choice, setting_weights.count(p));
-    int n = 0;
-    for (int i = 0; i < setting_weights.count(p); i++) {
-        each[n] = (Choice){.data = data,
-                           .tensor = program_tensor(p),
-                           .ranks = p->cluster.world / program_tensor(p) / data,
-                           .saving = p->layout.saving};
-        n += setting_weights.take(p, &each[n], i);
-    }
-    const double least = cost_least(p, pairs, each, n);
+    Choices each = {0};
+    add_values(p, open,
+               (Choice){.data = data,
+                        .tensor = program_tensor(p),
+                        .ranks = p->cluster.world / program_tensor(p) / data,
+                        .saving = p->layout.saving},
+               a, &each);
+    const double least = cost_least(p, pairs, each.at, each.n);
     arena_free(a);
     return least;
 }
 
-/* If usp and similar schedules were not tried: tries all sizes with the other settings of the fastest
- * layout, or if another program is faster than all, of the one with the lowest bound; then the fastest of
- * them with other partitions. If ranks only shared heads, partitions made no difference before. */
-static void try_sharing(Searcher *s)
+/* If usp and similar schedules were not tried: tries all sizes with the other settings of a layout, then the
+ * fastest of them with other partitions. If ranks only shared heads, partitions made no difference before. */
+static void try_sharing_like(Searcher *s, const Candidate *like)
 {
     enum { MOST_RANKS = 512 }; /* memory grows with their square: 3.3 GB for 2048 */
-    const Candidate *best = best_of(s), *like = best || !s->cut ? best : &s->nearest;
-    const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT),
+    const unsigned order = (1u << SETTING_TRAVEL) | (1u << SETTING_PLACEMENT) | (1u << SETTING_WEIGHTS) |
+                           (1u << SETTING_OVERLAP),
                    sizes = (1u << SETTING_SCHEDULE) | (1u << SETTING_CONTEXT),
                    sharing = 1u << SCHEDULES_SHARING;
-    if (!like || like->choice.of_mask || !may_have_levels(s) || like->choice.ranks < 4 ||
+    if (like->choice.of_mask || !may_have_levels(s) || like->choice.ranks < 4 ||
         like->choice.ranks > MOST_RANKS || search_tries_kind(s, like, SCHEDULES_SHARING))
         return;
     const bool alike = choice_rows(&like->choice, false) == 1;
+    const Choice c = like->choice;
     search_variants(s, like, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0), sharing);
-    best = best_of(s);
-    if (!alike && best && sched_has_levels(best->choice.schedule))
+    const Candidate *best = fastest_of(s, &c, 0);
+    if (!alike && search_works(best) && sched_has_levels(best->choice.schedule))
         search_variants(s, best, order | (1u << SETTING_PARTITION), sharing);
+}
+
+/* The same for the fastest layout of each number of tensor ranks, and if none works, for the one with the
+ * lowest bound. */
+static void try_sharing(Searcher *s)
+{
+    const bool any = best_of(s);
+    for (int i = 0; i < s->programs.n; i++) {
+        const Choice of = {.tensor = program_tensor(s->programs.at[i])};
+        const Candidate *x = fastest_of(s, &of, 0);
+        if (x && search_works(x))
+            try_sharing_like(s, x);
+    }
+    if (!any && s->cut)
+        try_sharing_like(s, &s->nearest);
 }
 
 /* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
@@ -533,17 +563,17 @@ static bool seen_alike(Searcher *s, Alikes *seen, Alike x)
     return false;
 }
 
-/* Tries each other schedule and partition that may be faster with the winner's escalated settings and as
- * much saved as fits: there, escalation stopped at the first value that fitted. */
-static void try_escalation_elsewhere(Searcher *s)
+/* Tries each other schedule and partition with as many tensor ranks that may be faster with a layout's
+ * escalated settings and as much saved as fits: there, escalation stopped at the first value that fitted. */
+static void try_escalation_elsewhere(Searcher *s, Candidate like)
 {
-    const Candidate like = *best_of(s);
     const int tried = s->all.n;
     Alikes seen = {0};
     for (int i = 0; i < tried; i++) {
         const Candidate *x = &s->all.at[i];
         const bool repeated = i > 0 && search_same_but_escalation(x, &s->all.at[i - 1]);
-        if (!x->evaluated || repeated || x->choice.of_mask || search_same_but_escalation(x, &like))
+        if (!x->evaluated || repeated || x->choice.of_mask || !same_tensor(&x->choice, &like.choice) ||
+            search_same_but_escalation(x, &like))
             continue;
         search_enter(s, &x->choice);
         const Candidate y = search_with_escalation(x, &like);
@@ -573,20 +603,51 @@ static void prefer_device(Searcher *s)
     search_forget_tried(s);
 }
 
-/* Chooses escalated settings by time: of the winner, then of others with the winner's settings, repeated
- * until none is faster. Losers need no exact figures, and the winner is evaluated once more. */
+/* The first within a tie of the fastest with so many tensor ranks; NULL: none works. */
+static const Candidate *best_of_tensor(const Searcher *s, int tensor)
+{
+    const Choice like = {.tensor = tensor};
+    const Candidate *fastest = fastest_of(s, &like, 0);
+    for (int i = 0; i < s->all.n && fastest && search_works(fastest); i++) {
+        const Candidate *x = &s->all.at[i];
+        if (search_works(x) && same_tensor(&x->choice, &like) &&
+            x->cost.step <= fastest->cost.step / (1 - tie))
+            return x;
+    }
+    return NULL;
+}
+
+/* Searches the escalating settings of the best with so many tensor ranks, then tries others with its
+ * settings, until none is faster. */
+static void try_escalations_of(Searcher *s, int tensor, bool single)
+{
+    double before = INFINITY;
+    for (const Candidate *best; (best = best_of_tensor(s, tensor)) && best->cost.step < before;) {
+        search_enter(s, &best->choice);
+        const Candidate x = search_escalate_otherwise(s, best);
+        before = fmin(x.cost.step, best->cost.step);
+        if (x.cost.step < best->cost.step * (1 - tie))
+            *vec_push(s->arena, &s->all) = x;
+        if (!single)
+            try_escalation_elsewhere(s, *best_of_tensor(s, tensor));
+    }
+}
+
+/* Chooses escalated settings by time, with each number of tensor ranks, the winner's first: what fits first
+ * says little about which is fastest. Losers need no exact figures, and the winner is evaluated once more. */
 static void try_escalations(Searcher *s)
 {
     const bool single = s->single, many = s->many, cuts = s->cuts;
     s->many = true;
     s->cuts = s->effort != SEARCH_WHOLE;
     s->single = false;
-    for (double before = INFINITY; best_of(s) && fastest_here(s) < before;) {
-        try_otherwise(s, search_escalate_otherwise);
-        before = fastest_here(s);
-        if (!single)
-            try_escalation_elsewhere(s);
-    }
+    const Candidate *best = best_of(s);
+    const int first = best ? choice_tensor(&best->choice) : 0;
+    if (best)
+        try_escalations_of(s, first, single);
+    for (int i = 0; i < s->programs.n; i++)
+        if (best && program_tensor(s->programs.at[i]) != first)
+            try_escalations_of(s, program_tensor(s->programs.at[i]), single);
     try_otherwise(s, search_offload_fewer);
     try_otherwise(s, search_save_more);
     prefer_device(s);
