@@ -29,9 +29,8 @@ Speeds *search_speeds(Searcher *s)
     return s->speeds;
 }
 
-/* MOST_LEVELS: ranks of a sequence up to which all schedules with levels are tried; MOST_DRAWN: of all, if
- * batches are drawn */
-enum { MOST_LEVELS = 64, MOST_DRAWN = 32 };
+/* MOST_LEVELS: ranks up to which all schedules with levels are tried; MOST_DRAWN: if batches are drawn */
+enum { MOST_LEVELS = 64, MOST_DRAWN = 8 };
 
 bool search_take(const Searcher *s, Candidate *x, int setting, int value)
 {
@@ -424,11 +423,10 @@ static int ranks_of(const Searcher *s, const Candidate *data)
  * long to simulate, and with drawn batches twice. */
 bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
-    const int ranks = ranks_of(s, data);
-    const bool drawn = kind == SCHEDULES_LEVELS && mask_draws(s->program);
+    const int ranks = ranks_of(s, data),
+              most = kind == SCHEDULES_LEVELS && mask_draws(s->program) ? MOST_DRAWN : MOST_LEVELS;
     return kind == SCHEDULES_SIMPLE ||
-           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= MOST_LEVELS &&
-            (!drawn || s->program->cluster.world <= MOST_DRAWN));
+           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= most);
 }
 
 typedef Vec(Choice) Choices;
