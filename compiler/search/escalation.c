@@ -548,6 +548,7 @@ double search_least_moving(Searcher *s, const Candidate *x)
     return least;
 }
 
+/* With a point that may win at the step to undercut now, others may be lower: only the first bound holds later. */
 double search_least(Searcher *s, const Candidate *x)
 {
     const double first = least_seconds(s, &x->choice);
@@ -555,12 +556,13 @@ double search_least(Searcher *s, const Candidate *x)
         return first;
     const Points p = points_of(s, x, false);
     double least = search_works(&p.evaluated.at[0]) ? first : INFINITY;
-    for (int i = 1; i < p.evaluated.n && least > search_to_win(s, &x->choice); i++) {
+    int i = 1;
+    for (; i < p.evaluated.n && least > search_to_win(s, &x->choice); i++) {
         Candidate y = *x;
         if (search_works(&p.evaluated.at[i]))
             least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
     }
-    return isfinite(least) ? fmax(first, least) : first;
+    return i == p.evaluated.n && isfinite(least) ? fmax(first, least) : first;
 }
 
 double search_least_own(Searcher *s, const Candidate *x) { return own_seconds(s, &x->choice); }

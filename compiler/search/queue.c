@@ -341,8 +341,9 @@ static const Candidate *first_of(const Listed *l)
     return &l->open.at[first];
 }
 
-/* Tries the candidate with its escalation. If it fits with no schedule, no candidate of the list
- * fits, unless other escalating settings work with the first one, as with a schedule that moves queries. */
+/* Tries the candidate with its escalation. If it fits with no schedule, with the weights that need least, no
+ * candidate of the list fits, unless other escalating settings work with the first one, as with a schedule
+ * that moves queries. */
 static void try_alone(Searcher *s, Listed *l, const Candidate *x)
 {
     const int from = s->all.n;
@@ -354,7 +355,7 @@ static void try_alone(Searcher *s, Listed *l, const Candidate *x)
         search_escalate(s, *x);
     if (bounded && s->all.n == from && isfinite(least))
         note_cut(s, x, least);
-    if (!s->alike && !s->might_fit && search_escalates_alike(s, x, first_of(l)))
+    if (!s->alike && !s->might_fit && x->order == x->first && search_escalates_alike(s, x, first_of(l)))
         l->hopeless = true;
 }
 
