@@ -31,7 +31,7 @@ def rows_of(table):
     names = [(m.start(), m.group()) for m in re.finditer(r"\S+( (chunks|tile))?", lines[header][:lines[header].index(" step") + 1])]
     for line in lines[header + 1:]:
         step = re.search(r" ([0-9.,]+) (m?s) .*GiB|MiB", line)
-        if not step or " - proof" in line or not step.group(1):
+        if not step or " - proof" in line or " GiB sent" in line or not step.group(1):
             continue
         ends = [at for at, _ in names[1:]] + [step.start()]
         number, unit = step.group(1).replace(",", ""), 1e-3 if step.group(2) == "ms" else 1
