@@ -548,7 +548,8 @@ double search_least_moving(Searcher *s, const Candidate *x)
     return least;
 }
 
-/* With a point that may win at the step to undercut now, others may be lower: only the first bound holds later. */
+/* With a point that may win at the step to undercut now, others may be lower: only the first bound holds
+ * later. */
 double search_least(Searcher *s, const Candidate *x)
 {
     const double first = least_seconds(s, &x->choice);

@@ -242,8 +242,8 @@ bool search_has_several(Arena *a, const Found *f, int setting);
 void search_enter(Searcher *s, const Choice *c);
 /* Seconds of a sequence: batches of programs with other numbers of tensor ranks may differ. */
 double search_seconds(const Candidate *x);
-/* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at most
- * so many seconds. */
+/* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at
+ * most so many seconds. */
 Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most);
 /* Of a row that works, compared with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
 const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best);
@@ -278,8 +278,8 @@ bool search_escalates_alike(const Searcher *s, const Candidate *x, const Candida
 Candidate search_without_host(Searcher *s, const Candidate *best);
 /* The same with the fastest number of offloading layers, if the layout leaves it open; else a copy. */
 Candidate search_offload_fewer(Searcher *s, const Candidate *best);
-/* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the fastest with
- * as much saved as fits, in chunks of the feed-forward network that allow to save more. */
+/* For a candidate with another's escalation: a lower bound in seconds for any saved values; and the fastest
+ * with as much saved as fits, in chunks of the feed-forward network that allow to save more. */
 double search_least_alike(Searcher *s, const Candidate *x);
 /* With as much saved as fits, and its other settings as they are. *slow: it would not win if it fitted. */
 Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow);
