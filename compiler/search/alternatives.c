@@ -87,26 +87,16 @@ static void add_alternatives(Searcher *s, Arena *a, const Draft *d, int setting,
 }
 
 /* All choices here share the partition of d, and so its counts; most share its attention. */
-static int alternatives_from(Arena *a, const Draft *d, int first, int end, Alternative **out)
+int alternatives_of(Arena *a, const Draft *d, Alternative **out)
 {
     Alternatives all = {0};
     Arena *common = arena_new();
     Searcher s = search_of_choices(common, d->program);
     *vec_push(common, &s.parted) = (Parted){d->choice, d->partition, d->counts};
-    for (int setting = first; setting < end; setting++)
+    for (int setting = 0; setting < SETTING_COUNT; setting++)
         add_alternatives(&s, a, d, setting, &all);
     search_forget(&s);
     arena_free(common);
     *out = all.at;
     return all.n;
-}
-
-int alternatives_of_setting(Arena *a, const Draft *d, int setting, Alternative **out)
-{
-    return alternatives_from(a, d, setting, setting + 1, out);
-}
-
-int alternatives_of(Arena *a, const Draft *d, Alternative **out)
-{
-    return alternatives_from(a, d, 0, SETTING_COUNT, out);
 }

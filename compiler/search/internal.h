@@ -245,7 +245,7 @@ double search_seconds(const Candidate *x);
 /* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at
  * most so many seconds. */
 Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most);
-/* Of a row that works, compared with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
+/* Compares a row that works with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
 const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best);
 /* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */
 void search_try(Searcher *s, Candidate *x);

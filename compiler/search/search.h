@@ -104,9 +104,7 @@ typedef struct Alternative {
     bool fits;
     const char *why_not;
 } Alternative;
-/* with other values of the setting; returns their number */
-int alternatives_of_setting(Arena *a, const Draft *d, int setting, Alternative **out);
-/* of each setting, in order */
+/* with other values of each setting, in order; returns their number */
 int alternatives_of(Arena *a, const Draft *d, Alternative **out);
 const char *setting_text(Arena *a, int setting, const Choice *c); /* "weights zero2" */
 
