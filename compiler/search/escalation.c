@@ -326,6 +326,14 @@ static Escalated escalated_from(Searcher *s, const Candidate *x, const Candidate
     return (Escalated){s, value <= last ? value : last, value > last ? value : 0, *best, false};
 }
 
+/* The same with nothing to beat. */
+static Escalated escalated_alone(Searcher *s, const Candidate *x)
+{
+    Candidate none = search_untried(x);
+    none.cost.step = INFINITY;
+    return escalated_from(s, x, &none);
+}
+
 static Candidate try_saving(Escalated *t, const Candidate *from, int value)
 {
     Candidate x = search_untried(from);
@@ -727,9 +735,7 @@ double search_least_alike(Searcher *s, const Candidate *x)
 
 Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow)
 {
-    Candidate none = search_untried(x);
-    none.cost.step = INFINITY;
-    Escalated t = escalated_from(s, x, &none);
+    Escalated t = escalated_alone(s, x);
     try_savings(&t, x);
     *slow = t.slow;
     return t.best;
@@ -737,9 +743,7 @@ Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow)
 
 Candidate search_escalate_alike(Searcher *s, const Candidate *x)
 {
-    Candidate none = search_untried(x);
-    none.cost.step = INFINITY;
-    Escalated t = escalated_from(s, x, &none);
+    Escalated t = escalated_alone(s, x);
     try_ffn_chunks(&t, x);
     return t.best;
 }
