@@ -130,16 +130,16 @@ def misses_hold(ratios, stated, of=""):
 
 
 def shares_of(table, ratios):
-    """The ratios of rows to the row `beside`, over the published ones: in time."""
-    return {(row, column): ratio / ratios[table.beside, column] for (row, column), ratio in ratios.items()
-            if table.beside and row != table.beside}
+    """The ratios of rows to the baseline row, over the published ratios, in time."""
+    return {(row, column): ratio / ratios[table.baseline, column] for (row, column), ratio in ratios.items()
+            if table.baseline and row != table.baseline}
 
 
 def shares_hold(table, ratios):
     shares = shares_of(table, ratios)
     if shares:
-        print(f"  ratios to {table.beside}: {min(shares.values()):.2f} to {max(shares.values()):.2f} of those published, in time")
-    return misses_hold(shares, table.missed_shares, f" to {table.beside}")
+        print(f"  ratios to {table.baseline}: {min(shares.values()):.2f} to {max(shares.values()):.2f} of those published, in time")
+    return misses_hold(shares, table.missed_shares, f" to {table.baseline}")
 
 
 def order_holds(table, predicted):

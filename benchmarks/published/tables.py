@@ -29,7 +29,7 @@ class Table:
     waits: dict = field(default_factory=dict)  # row: seconds of a step that the published program waits and burstc's does not
     models: dict = field(default_factory=dict)  # row: its model, where that is another
     topos: dict = field(default_factory=dict)  # row: its cluster, where that is another
-    beside: str = ""  # a row to which the others are compared, in each column
+    baseline: str = ""  # the row to which the others are compared, in each column
     ordered: bool = False  # whether layouts are predicted in the published order in each column
     missed_shares: dict = field(default_factory=dict)  # (row, column): the misses of these ratios
 
@@ -255,7 +255,7 @@ def ring_flash(name, of, topo, model, iterations, published, **stated):
         columns={"forward": {}, "forward and backward": {}},
         rows={row: RING_FLASH[row] for row in own},
         cells=own,
-        beside="flash_attn",
+        baseline="flash_attn",
         ordered=True,
         **stated)
 
@@ -396,7 +396,7 @@ burst_first_token = Table(
     regret=1.000,
     misses={("tensor parallel", "256K"): 0.821, ("burst", "4K"): 0.830, ("burst", "128K"): 0.794, ("burst", "256K"): 0.836},
     missed_shares={("burst", "4K"): 0.812, ("burst", "8K"): 0.829, ("burst", "16K"): 0.826},
-    beside="tensor parallel")
+    baseline="tensor parallel")
 
 # Published with FP8 feed-forward and tensor parallelism 8; in bf16 the weights need 32 tensor ranks.
 llama_405b = Table(
