@@ -389,7 +389,7 @@ static void need_is_never_slower_than_a_rule(void **state)
                   false,
                   parts[rand() % 3],
                   (length ? 31 : 23) + rand() % (length ? 13 : 6)};
-        if (!of_today(i))
+        if (!of_today(i / 4)) /* each third has a case in which tail is the fastest */
             continue;
         cases++;
         char layout[128];
