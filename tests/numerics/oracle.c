@@ -117,7 +117,7 @@ static void set_scales(const Expected *e, ExpectedCase *c, const Attention64 *a,
     }
 }
 
-/* A mask, asked once for each pair: every head needs it four times. */
+/* A mask, asked once for each pair: every head needs it. */
 typedef struct Pairs {
     int64_t n;
     bool *keep; /* [n][n] */
@@ -140,6 +140,7 @@ static void solve(Expected *e, double *const *in, double softcap)
 {
     ExpectedCase *c = expected_at(e, e->case_at);
     Pairs pairs = {e->n, (bool *)new64((e->n * e->n + 7) / 8)};
+    double *p = new64(e->heads * e->n * e->n), *lse = new64(e->heads * e->n);
     for (int i = 0; i < e->cases; i++, c++) {
         MaskView view = {&test_masks[c->mask], (const int32_t *)expected_at(e, e->table) + c->table * e->n};
         fill_pairs(&pairs, &view);
@@ -148,11 +149,12 @@ static void solve(Expected *e, double *const *in, double softcap)
         double *out[OUT_COUNT];
         for (int o = 0; o < OUT_COUNT; o++)
             out[o] = expected_at(e, c->out[o]);
+        attention64_keep(&a, p, lse);
         attention64_forward(&a, out[OUT_o], out[OUT_lse]);
         attention64_backward(&a, out[OUT_o], in[IN_d_o], out[OUT_dq], out[OUT_dk], out[OUT_dv]);
         set_scales(e, c, &a, in[IN_d_o]);
     }
-    free(pairs.keep);
+    free(pairs.keep), free(p), free(lse);
 }
 
 static Expected *make(const int *shape, double softcap)

@@ -36,7 +36,7 @@ static double score_of(const Attention64 *a, const double *q, const double *k, d
 
 /* p[n] = the softmax of row i of head h over the kept keys and the head's sink, 0 elsewhere; the row's
  * lse, with the sink, comes back. */
-static double probabilities(const Attention64 *a, const uint8_t *chosen, int h, int64_t i, double *p)
+static double softmax_row(const Attention64 *a, const uint8_t *chosen, int h, int64_t i, double *p)
 {
     int d = a->head_dim, hk = h / (a->heads / a->kv_heads);
     const double *q = a->q + (h * a->n + i) * d, *k = a->k + hk * a->n * d;
@@ -58,16 +58,36 @@ static double probabilities(const Attention64 *a, const uint8_t *chosen, int h, 
     return max + log(sum);
 }
 
+void attention64_keep(Attention64 *a, double *p, double *lse)
+{
+    uint8_t *chosen = select64(a);
+    for (int h = 0; h < a->heads; h++)
+        for (int64_t i = 0; i < a->n; i++)
+            lse[h * a->n + i] = softmax_row(a, chosen, h, i, p + (h * a->n + i) * a->n);
+    a->p = p, a->p_lse = lse;
+    free(chosen);
+}
+
+/* Row i of head h of the probabilities, kept or computed into `room`, and its lse. */
+static const double *probabilities(const Attention64 *a, const uint8_t *chosen, int h, int64_t i,
+                                   double *room, double *lse)
+{
+    const int64_t row = h * a->n + i;
+    *lse = a->p ? a->p_lse[row] : softmax_row(a, chosen, h, i, room);
+    return a->p ? a->p + row * a->n : room;
+}
+
 /* o = P v; the matrix P is that of a, the values may be others. lse may be NULL. */
 static void weigh_values(const Attention64 *a, const double *values, double *o, double *lse)
 {
     int d = value_dim(a);
-    double *p = new64(a->n);
-    uint8_t *chosen = select64(a);
+    double *room = new64(a->n);
+    uint8_t *chosen = a->p ? NULL : select64(a);
     for (int h = 0; h < a->heads; h++) {
         const double *v = values + h / (a->heads / a->kv_heads) * a->n * d;
         for (int64_t i = 0; i < a->n; i++) {
-            double row_lse = probabilities(a, chosen, h, i, p), *row = o + (h * a->n + i) * d;
+            double row_lse, *row = o + (h * a->n + i) * d;
+            const double *p = probabilities(a, chosen, h, i, room, &row_lse);
             if (lse)
                 lse[h * a->n + i] = row_lse;
             memset(row, 0, sizeof(double) * (size_t)d);
@@ -76,7 +96,7 @@ static void weigh_values(const Attention64 *a, const double *values, double *o, 
                     add_scaled(row, p[j], v + j * d, d);
         }
     }
-    free(p), free(chosen);
+    free(room), free(chosen);
 }
 
 void attention64_forward(const Attention64 *a, double *o, double *lse)
@@ -101,8 +121,9 @@ static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t 
         if (p[j] == 0)
             continue; /* would add zeros */
         const int64_t key = (keys + j) * d, value = (keys + j) * e;
-        double slope;
-        score_of(a, a->q + row, a->k + key, &slope);
+        double slope = 1;
+        if (a->softcap > 0)
+            score_of(a, a->q + row, a->k + key, &slope);
         double ds = p[j] * slope * (dot64(e, d_o, f->v + value) + f->delta_sign * delta);
         add_scaled(dv + value, p[j], d_o, e);
         add_scaled(dk + key, ds * scale, f->q + row, d);
@@ -112,17 +133,17 @@ static void backward_row(const Attention64 *a, const Factors *f, int h, int64_t 
 
 static void backward(const Attention64 *a, const Factors *f, double *dq, double *dk, double *dv)
 {
-    double *p = new64(a->n);
-    uint8_t *chosen = select64(a);
+    double *room = new64(a->n), lse;
+    uint8_t *chosen = a->p ? NULL : select64(a);
     for (int h = 0; h < a->heads; h++)
         for (int64_t i = 0; i < a->n; i++) {
-            const double lse = probabilities(a, chosen, h, i, p);
+            const double *p = probabilities(a, chosen, h, i, room, &lse);
             const int64_t row = (h * a->n + i) * value_dim(a);
             backward_row(a, f, h, i, p, dq, dk, dv);
             if (a->d_sink)
                 a->d_sink[h] -= exp(a->sink[h] - lse) * dot64(value_dim(a), f->d_o + row, f->o + row);
         }
-    free(p), free(chosen);
+    free(room), free(chosen);
 }
 
 void attention64_backward(const Attention64 *a, const double *o, const double *d_o, double *dq, double *dk,

@@ -58,7 +58,10 @@ typedef struct Attention64 {
     double *d_sink;      /* [H] backward adds to it; NULL: it does not */
     int value_dim;       /* e: of v, o and their gradients; 0: d */
     Score64 score; /* of an indexer */
+    const double *p, *p_lse; /* set by attention64_keep: [H][n][n] probabilities and [H][n] lse */
 } Attention64;
+/* Computes the probabilities once for several of the functions below, which compute them anew otherwise. */
+void attention64_keep(Attention64 *a, double *p, double *lse);
 /* select64.c: [H][tiles][blocks] 1: chosen; NULL without a selection. */
 uint8_t *select64(const Attention64 *a);
 /* Blocks of lists that were given, and how many of them are chosen here too. */
