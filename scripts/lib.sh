@@ -19,7 +19,7 @@ build_packages='gcc:gcc cmake:cmake ninja:ninja-build flex:flex bison:bison pkg-
 /usr/lib/llvm-19/include/clang-c/Index.h:libclang-19-dev'
 test_packages='g++:g++ /usr/include/cmocka.h:libcmocka-dev clang-19:clang-19
 /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.fuzzer-x86_64.a:libclang-rt-19-dev
-FileCheck-19:llvm-19-tools python3:python3 ip:iproute2 ctest:cmake'
+FileCheck-19:llvm-19-tools python3:python3 ip:iproute2 ctest:cmake tcc:tcc'
 
 install_missing() {
     local missing=() entry

@@ -35,6 +35,7 @@ class Toolchain:
         self.libraries = [library for library in words["libraries"] if library]
         self.mpirun = words["mpirun"]
         self.linker = ["-fuse-ld=gold"] if shutil.which("ld.gold") else []
+        self.tcc = not self.flags and shutil.which("tcc")  # which has no sanitizers
 
     def emit(self, folder, name, topo, model):
         """Writes name.topo and name.burst and compiles them to name.c, whose path comes back."""
@@ -47,10 +48,15 @@ class Toolchain:
 
     def link(self, source, objects=(), optimise="-O0"):
         """The program of an emitted source. With objects, one of them has the main. Compiling takes most of the time of
-        these tests: programs as small as theirs are as fast without optimisation. Without tables for unwinding, which nothing
-        reads, gcc takes an eighth less. gold takes half as long as ld.bfd."""
+        these tests: programs as small as theirs are as fast without optimisation. tcc, where it is installed, takes a
+        twentieth of the time of gcc. Without tables for unwinding, which nothing reads, gcc takes an eighth less. gold
+        takes half as long as ld.bfd."""
         program = source.with_suffix("")
         no_main = ["-DPLAN_NO_MAIN"] if objects else []
+        if self.tcc and optimise == "-O0":
+            compiled = source.with_suffix(".o")
+            run([self.tcc, "-c", *no_main, f"-I{self.include}", source, "-o", compiled], timeout=120)
+            source = compiled
         run([self.cc, "-std=gnu17", optimise, "-fno-asynchronous-unwind-tables", *self.flags, *no_main, f"-I{self.include}",
              source, *objects, "-o", program, *self.linker, *self.libraries], timeout=120)
         return program
