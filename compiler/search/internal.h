@@ -197,6 +197,11 @@ typedef struct Searcher {
     const Draft *refused; /* the last draft that was to be kept and that a proof refused */
 } Searcher;
 
+static inline bool same_tensor(const Choice *x, const Choice *y)
+{
+    return choice_tensor(x) == choice_tensor(y);
+}
+
 /* ---- search/candidate.c: evaluation of a candidate ---- */
 /* A copy with the same choice and order, but without figures. */
 Candidate search_untried(const Candidate *from);
@@ -236,8 +241,11 @@ bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind ki
 Candidate search_with_escalation(const Candidate *x, const Candidate *like);
 bool search_same_but_escalation(const Candidate *x, const Candidate *y); /* they differ in these at most */
 void search_forget_tried(Searcher *s); /* tried candidates changed */
-/* Whether rows of the table have different texts of a setting. */
-bool search_has_several(Arena *a, const Found *f, int setting);
+double search_fastest_tried(Searcher *s); /* step seconds; INFINITY: none works */
+/* The fastest of so many tensor ranks and groups (data 0: of any number); if none works, the last tried. */
+const Candidate *search_fastest_of(const Searcher *s, const Choice *like, int data);
+/* Whether it is better than one tried before with as many tensor ranks; anything is if that does not work. */
+bool search_leads(const Candidate *x, const Candidate *other);
 /* Takes the program with the choice's tensor ranks. */
 void search_enter(Searcher *s, const Choice *c);
 /* Seconds of a sequence: batches of programs with other numbers of tensor ranks may differ. */
@@ -245,8 +253,6 @@ double search_seconds(const Candidate *x);
 /* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at
  * most so many seconds. */
 Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most);
-/* Compares a row that works with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
-const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best);
 /* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);
@@ -256,6 +262,14 @@ int search_values(const Searcher *s, int setting);
 double search_fastest(Searcher *s); /* step seconds that a candidate must undercut */
 /* Step seconds with which a candidate of this choice may still win. */
 double search_to_win(Searcher *s, const Choice *c);
+/* ---- search/found.c: rows, columns and remarks of --explain's table ---- */
+Found search_found(Searcher *s, const Candidate *best); /* best: with its plan */
+/* Whether rows of the table have different texts of a setting. */
+bool search_has_several(Arena *a, const Found *f, int setting);
+/* Compares a row that works with the chosen layout of a program: "equally fast", "3.1 % slower (...)" */
+const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best);
+/* ---- search/explain.c ---- */
+void search_sort(Arena *a, Found *f); /* sorts `evaluated` */
 /* ---- search/batches.c ---- */
 /* The fastest over drawn batches; NULL: none works, or batches decide nothing. Compared candidates then have
  * cost.batches. */
@@ -356,6 +370,5 @@ const char *search_would_fit(Searcher *s, const Candidate *near);
 void search_advise(Searcher *s, const Candidate *near); /* if requested */
 /* p with `recompute full(group)`: the first of so many layers saves its input. */
 const Program *search_with_group(Arena *a, const Program *p, int group);
-void search_remark_kernels(const Program *p, Text *t);
 
 #endif

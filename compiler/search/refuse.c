@@ -1,8 +1,6 @@
 /* search/refuse.c: reports why no candidate works: what does not fit, the proofs' own errors, and other
- * reasons with their schedules. It also prints remarks about a program's kernels. */
+ * reasons with their schedules. */
 #include "search/internal.h"
-
-#include "ir/kernels.h"
 
 #include <string.h>
 
@@ -26,8 +24,7 @@ static void note_too_large(Searcher *s)
     }
     if (!near)
         return;
-    search_evaluate(s, s->arena, near,
-                    diags_new(s->arena)); /* with its own needs, not the smallest */
+    search_evaluate(s, s->arena, near, diags_new(s->arena)); /* with its own needs, not the smallest */
     diag_note(s->diags, (Span){0}, "%s: %s", choice_text(s->arena, &near->choice), near->why_not);
     if (others > 0)
         diag_note(s->diags, (Span){0}, "this was the smallest of %d candidates; the other%s %s", others + 1,
@@ -139,16 +136,4 @@ void search_refuse(Searcher *s)
     for (int i = 0; i < s->all.n; i++)
         if (s->all.at[i].choice.data == data)
             note_reason(s, i);
-}
-
-/* A remark if attention runs kernels of another form than the devices' own. */
-void search_remark_kernels(const Program *p, Text *t)
-{
-    const Kernels k = kernels_of(p);
-    if (!p->cluster.target->device_memory || !k.missed)
-        return;
-    text_printf(t,
-                "attention uses the sm_%d kernels, because the %s kernels %s; predicted times assume %.2f of "
-                "the devices' attention rate forward and %.2f backward, as measured on an H200\n",
-                k.form, k.missed, k.unfit, k.share[0], k.share[1]);
 }

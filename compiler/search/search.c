@@ -106,7 +106,7 @@ bool search_works(const Candidate *x) { return x->evaluated && !x->why_not; }
 
 double search_seconds(const Candidate *x) { return x->cost.step / (double)x->sequences; }
 
-static double fastest_here(Searcher *s)
+double search_fastest_tried(Searcher *s)
 {
     Tried *t = &s->tried;
     for (; t->n < s->all.n; t->n++) {
@@ -124,17 +124,7 @@ static double fastest_here(Searcher *s)
 void search_forget_tried(Searcher *s) { s->tried = (Tried){0}; }
 
 /* The step to undercut, including another program's; but a table of few candidates tries them all. */
-double search_fastest(Searcher *s) { return fmin(fastest_here(s), s->cuts ? s->other : INFINITY); }
-
-/* The fastest whose layers all attend alike. */
-static double fastest_alike(const Searcher *s)
-{
-    double least = INFINITY;
-    for (int i = 0; i < s->all.n; i++)
-        if (search_works(&s->all.at[i]) && !s->all.at[i].choice.of_mask)
-            least = fmin(least, search_seconds(&s->all.at[i]));
-    return least * (double)s->program->train.batch;
-}
+double search_fastest(Searcher *s) { return fmin(search_fastest_tried(s), s->cuts ? s->other : INFINITY); }
 
 static const double tie = SEARCH_TIE;
 /* Plans up to this factor slower than the fastest are compared over drawn batches. */
@@ -160,7 +150,7 @@ double search_to_win(Searcher *s, const Choice *c)
 
 static void say_progress(Searcher *s, const Candidate *x)
 {
-    const double fastest = fastest_here(s);
+    const double fastest = search_fastest_tried(s);
     const char *schedule = x->choice.schedule ? x->choice.schedule->name : "";
     if (isfinite(fastest))
         progress_say("searching: %d layouts simulated, now of %s; the fastest takes %.3f %s", s->evaluations,
@@ -193,203 +183,28 @@ void search_try(Searcher *s, Candidate *x)
 /* The first within a tie of the fastest: simpler ones come first. */
 static Candidate *best_of(Searcher *s)
 {
-    const double most = fastest_here(s) / (double)s->program->train.batch / (1 - tie);
+    const double most = search_fastest_tried(s) / (double)s->program->train.batch / (1 - tie);
     for (int i = 0; i < s->all.n; i++)
         if (search_works(&s->all.at[i]) && search_seconds(&s->all.at[i]) <= most)
             return &s->all.at[i];
     return NULL;
 }
 
-static bool same_tensor(const Choice *x, const Choice *y) { return choice_tensor(x) == choice_tensor(y); }
-
-/* Whether several values of the setting were tried with the chosen tensor ranks, or pruned, or a schedule has
- * sizes that neither its name nor the layout determines: the same value may be other sizes of another
- * schedule. */
-static bool has_several(const Searcher *s, const Candidate *best, int setting)
+bool search_leads(const Candidate *x, const Candidate *other)
 {
-    bool several = false;
-    for (int i = 0; i < s->skipped.n && setting == SETTING_DATA; i++)
-        several |= s->skipped.at[i].tensor == best->choice.tensor;
-    for (int i = 0; i < s->all.n && !several; i++) {
-        const Candidate *x = &s->all.at[i];
-        several = same_tensor(&x->choice, &best->choice) &&
-                  (x->value[setting] != best->value[setting] ||
-                   (setting == SETTING_CONTEXT && coords_open(s->program, &x->choice)));
-    }
-    return several;
+    return !search_works(other) || (search_works(x) && x->cost.step < other->cost.step);
 }
 
-bool search_has_several(Arena *a, const Found *f, int setting)
-{
-    const char *first = settings[setting]->text(a, &f->evaluated[0].choice);
-    for (int i = 1; i < f->evaluated_count; i++) {
-        const char *text = settings[setting]->text(a, &f->evaluated[i].choice);
-        if (!text != !first || (text && strcmp(text, first) != 0))
-            return true;
-    }
-    return false;
-}
-
-static bool has_column(const Searcher *s, const Candidate *best, const Found *f, int setting)
-{
-    return settings[setting]->column > 0 &&
-           (!settings[setting]->if_several || has_several(s, best, setting) ||
-            search_has_several(s->arena, f, setting));
-}
-
-static const char *verdict_on_batches(Arena *a, const Candidate *x, const Candidate *best)
-{
-    const CostBatches *b = &x->cost.batches, *least = &best->cost.batches;
-    const double each = (double)best->sequences / (double)x->sequences;
-    if (!b->n)
-        return "slower by its plan than others in its partition";
-    if (b->n < least->n)
-        return arena_printf(a, "%.1f %% slower over %d typical drawn batches",
-                            100 * fmax(0, b->typical * each / least->typical - 1), b->n);
-    return arena_printf(a, "%.1f %% slower over drawn batches",
-                        100 * fmax(0, b->mean * each / least->mean - 1));
-}
-
-const char *search_verdict(Arena *a, const Evaluated *x, const Program *p, const Cost *best)
-{
-    const double each = (double)p->train.batch / (double)x->program->train.batch,
-                 more = x->cost.step * each / best->step - 1;
-    if (more < tie)
-        return "equally fast";
-    return arena_printf(a, "%.1f %% slower (%s)", 100 * more, cost_loses_text(a, &x->choice, &x->cost, best));
-}
-
-static Evaluated evaluated_of(Searcher *s, const Candidate *x, const Candidate *best)
-{
-    search_enter(s, &x->choice);
-    Evaluated t = {.program = s->program,
-                   .choice = x->choice,
-                   .cost = x->cost,
-                   .why_not = x->why_not,
-                   .chosen = x == best,
-                   .verdict = x->why_not,
-                   .counts = search_parted(s, &x->choice)->counts,
-                   .too_large = x->too_large,
-                   .less_evaluated = x->less_evaluated,
-                   .too_slow = x->too_slow,
-                   .needs = x->needs};
-    memcpy(t.value, x->value, sizeof t.value);
-    if (x == best)
-        t.verdict = "chosen";
-    else if (search_works(x) && best->cost.batches.n)
-        t.verdict = verdict_on_batches(s->arena, x, best);
-    else if (search_works(x))
-        t.verdict = search_verdict(s->arena, &t, plan_draft(best->plan)->program, &best->cost);
-    return t;
-}
-
-/* The fastest of so many tensor ranks and groups (data 0: of any number); if none works, the last tried. */
-static const Candidate *fastest_of(const Searcher *s, const Choice *like, int data)
+const Candidate *search_fastest_of(const Searcher *s, const Choice *like, int data)
 {
     const Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *x = &s->all.at[i];
         if (same_tensor(&x->choice, like) && (!data || x->choice.data == data) &&
-            (!best || !search_works(best) || (search_works(x) && x->cost.step < best->cost.step)))
+            (!best || search_leads(x, best)))
             best = x;
     }
     return best;
-}
-
-/* Whether a candidate has a row: all with as many groups as the winner do, and the best of every other
- * number; of other numbers of tensor ranks only the best. */
-static bool has_row(const Searcher *s, const Candidate *x, const Candidate *best)
-{
-    const Choice *c = &x->choice;
-    if (!same_tensor(c, &best->choice))
-        return search_works(x) && x == fastest_of(s, c, 0);
-    return c->data == best->choice.data || x == fastest_of(s, c, c->data);
-}
-
-static void keep_tried(Searcher *s, const Candidate *best, Found *f)
-{
-    Vec(Evaluated) kept = {0};
-    for (int i = 0; i < s->all.n; i++)
-        if (has_row(s, &s->all.at[i], best))
-            *vec_push(s->arena, &kept) = evaluated_of(s, &s->all.at[i], best);
-    f->evaluated = kept.at;
-    f->evaluated_count = kept.n;
-    search_enter(s, &best->choice);
-}
-
-/* Remarks on schedules of which no candidate was tried. */
-static void remark_slow(Searcher *s, Text *t)
-{
-    for (int i = 0; i < s->slow.n; i++) {
-        const Slow *slow = &s->slow.at[i];
-        bool tried = false;
-        for (int j = 0; j < s->all.n; j++)
-            tried |= s->all.at[j].choice.schedule == slow->schedule;
-        const double least = slow->least * (double)s->program->train.batch;
-        if (!tried && least > fastest_here(s))
-            text_printf(t, "%-13s not tried: at least %s, %.1f %% slower\n", slow->schedule->name,
-                        time_text(s->arena, least, 3), 100 * (least / fastest_here(s) - 1));
-    }
-}
-
-static double ranges_save(Arena *a, const Draft *d)
-{
-    const AttentionLoads l = cost_loads(a, d);
-    return loads_saved(d, &l);
-}
-
-/* A plan that uses a host's memory which no cluster file gives. */
-static void remark_host(Searcher *s, const Draft *d, Text *t)
-{
-    const Cluster *c = &d->program->cluster;
-    if (c->host_assumed && d->memory.offloaded && d->program->layout.offload.is_auto)
-        text_printf(t, "a host needs %s of memory; the cluster does not say what it has, so %s is assumed\n",
-                    bytes_text(s->arena, host_needs(d), 0), bytes_text(s->arena, c->host_memory, 0));
-}
-
-/* The lines below the candidates. */
-static const char *remarks(Searcher *s, const Draft *d, const Cost *c)
-{
-    Text t = {0};
-    for (int i = 0; i < s->skipped.n; i++)
-        if (s->skipped.at[i].tensor == d->choice.tensor)
-            text_printf(&t, "%-5d not tried: at least %s even with perfect balance and overlap\n",
-                        s->skipped.at[i].data, time_text(s->arena, s->skipped.at[i].least, 3));
-    remark_slow(s, &t);
-    if (s->unfit)
-        text_printf(&t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
-    if (s->cut)
-        text_printf(&t,
-                    "%d more not tried: they are slower with any setting of weights, even if gathers and "
-                    "reductions took no time\n",
-                    s->cut);
-    if (s->outdone)
-        text_printf(&t,
-                    "%d more not tried: another's attention takes no longer, sends no more and needs no more "
-                    "memory\n",
-                    s->outdone);
-    const char *speed = cost_speed_text(s->arena, d->program, c);
-    if (*speed)
-        text_printf(&t, "predicted: %s\n", speed);
-    search_remark_kernels(s->program, &t);
-    remark_host(s, d, &t);
-    const char *too_fast = cost_mfu_text(s->arena, cost_mfu(d->program, c));
-    if (too_fast)
-        text_printf(&t, "%s\n", too_fast);
-    if (!cost_is_of_program(s->program))
-        text_add(&t, "the layout was chosen by predicted times of CUDA on the cluster's GPUs; no time is "
-                     "predicted for C on CPUs\n");
-    if (d->choice.of_mask && isfinite(fastest_alike(s)))
-        text_printf(&t,
-                    "layers with different masks use different schedules: %.1f %% faster than the best "
-                    "layout with one schedule\n",
-                    100 * (fastest_alike(s) / fastest_here(s) - 1));
-    if (d->choice.ranges)
-        text_printf(&t,
-                    "attention transfers only the tiles that another rank reads or has added to: %.0f %% "
-                    "less than whole chunks\n",
-                    100 * ranges_save(s->arena, d));
-    return text_keep(s->arena, &t);
 }
 
 /* ---- the whole search ---- */
@@ -474,7 +289,7 @@ static void try_sharing_like(Searcher *s, const Candidate *like)
     const bool alike = choice_rows(&like->choice, false) == 1;
     const Choice c = like->choice;
     search_variants(s, like, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0), sharing);
-    const Candidate *best = fastest_of(s, &c, 0);
+    const Candidate *best = search_fastest_of(s, &c, 0);
     if (!alike && search_works(best) && sched_has_levels(best->choice.schedule))
         search_variants(s, best, order | (1u << SETTING_PARTITION), sharing);
 }
@@ -486,7 +301,7 @@ static void try_sharing(Searcher *s)
     const bool any = best_of(s);
     for (int i = 0; i < s->programs.n; i++) {
         const Choice of = {.tensor = program_tensor(s->programs.at[i])};
-        const Candidate *x = fastest_of(s, &of, 0);
+        const Candidate *x = search_fastest_of(s, &of, 0);
         if (x && search_works(x))
             try_sharing_like(s, x);
     }
@@ -592,7 +407,7 @@ static void prefer_device(Searcher *s)
     if (best)
         search_enter(s, &best->choice);
     const Candidate x = best ? search_without_host(s, best) : (Candidate){0};
-    if (!best || x.cost.step > fastest_here(s) / (1 - tie))
+    if (!best || x.cost.step > search_fastest_tried(s) / (1 - tie))
         return;
     const int at = (int)(best - s->all.at);
     vec_push(s->arena, &s->all);
@@ -605,7 +420,7 @@ static void prefer_device(Searcher *s)
 static const Candidate *best_of_tensor(const Searcher *s, int tensor)
 {
     const Choice like = {.tensor = tensor};
-    const Candidate *fastest = fastest_of(s, &like, 0);
+    const Candidate *fastest = search_fastest_of(s, &like, 0);
     for (int i = 0; i < s->all.n && fastest && search_works(fastest); i++) {
         const Candidate *x = &s->all.at[i];
         if (search_works(x) && same_tensor(&x->choice, &like) &&
@@ -679,7 +494,7 @@ static void try_forms(Searcher *s)
 {
     for (int i = 0; i < s->data.n && best_of(s); i++) {
         const Choice *c = &s->data.at[i].choice;
-        const Candidate *of = fastest_of(s, c, c->data);
+        const Candidate *of = search_fastest_of(s, c, c->data);
         search_enter(s, c);
         if (of && search_works(of) && of->cost.step < MOST_SPREAD * search_fastest(s))
             try_in_forms(s, of, of_attending, true);
@@ -694,7 +509,7 @@ static void try_within_form(Searcher *s, const Candidate *best)
 
 static Candidate *best_on_batches(Searcher *s)
 {
-    if (s->single || !mask_draws(s->program) || (s->cuts && fastest_here(s) > s->other))
+    if (s->single || !mask_draws(s->program) || (s->cuts && search_fastest_tried(s) > s->other))
         return NULL;
     if (s->cuts)
         try_forms(s);
@@ -750,23 +565,6 @@ static bool any_too_slow(const Searcher *s)
     for (int i = 0; i < s->all.n; i++)
         any |= s->all.at[i].too_slow;
     return any;
-}
-
-/* Why numbers of tensor ranks have no row. */
-static const char *remarks_on_tensor(Searcher *s)
-{
-    Text t = {0};
-    text_add(&t, s->remarks);
-    for (int i = 0; i < s->programs.n; i++) {
-        const Choice like = {.tensor = program_tensor(s->programs.at[i])};
-        const Candidate *x = fastest_of(s, &like, 0);
-        if (!x)
-            text_printf(&t, "tensor %d not tried: slower even with perfect balance and overlap\n",
-                        like.tensor);
-        else if (!search_works(x))
-            text_printf(&t, "tensor %d: %s\n", like.tensor, x->why_not);
-    }
-    return text_keep(s->arena, &t);
 }
 
 /* Settings whose values follow from the setting's, as bits. */
@@ -833,21 +631,9 @@ static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort
         return (
             Found){.too_large = any_too_large(&s), .group = s.group, .refused = s.single ? s.refused : NULL};
     }
+    search_enter(&s, &best->choice);
     search_warn(d, s.program, &best->choice);
-    Found f = {.plan = best->plan,
-               .cost = best->cost,
-               .remarks = remarks(&s, plan_draft(best->plan), &best->cost)};
-    f.remarks = arena_printf(a, "%s%s", f.remarks, remarks_on_tensor(&s));
-    if (!f.cost.batches.n && f.cost.step <= other)
-        f.cost.batches = cost_batches(plan_draft(best->plan));
-    keep_tried(&s, best, &f);
-    for (int i = 0; i < SETTING_COUNT; i++)
-        f.column[i] = has_column(&s, best, &f, i);
-    f.evaluations = s.evaluations;
-    for (int m = 0; m < p->mask_count; m++)
-        f.counting += mask_taken(s.maps[m]);
-    search_sort(a, &f);
-    return f;
+    return search_found(&s, best);
 }
 
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)

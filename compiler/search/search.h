@@ -70,7 +70,6 @@ double data_least(const Program *p, const double *pairs, int data);
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* attentions 0 after errors */
 
 /* ---- search/explain.c: reports for --explain and the page of `burstc explore` ---- */
-void search_sort(Arena *a, Found *f); /* sorts `evaluated` */
 /* The same with rows of `evaluated` whose simulation ended early simulated to the end, so that each has the
  * time of its layout. */
 Found search_complete(Arena *a, const Found *f);
@@ -82,7 +81,7 @@ typedef struct Failures { int first, n; const char *what; } Failures;
 int search_failures(Arena *a, const Found *f, Failures **out);
 /* p: from the front end. Returns the whole report. */
 const char *search_table(Arena *a, const Program *p, const Found *f);
-/* ---- search/hints.c ---- */
+/* ---- search/advise.c ---- */
 /* A line for each fixed setting that would save time with another value; "" if there is none. p: from the
  * front end. */
 const char *search_hints(Arena *a, const Program *p, const Found *f);
