@@ -57,7 +57,7 @@ typedef struct SettingRecord {
      * make a difference. NULL: other settings follow from this one. */
     bool (*other)(const Program *p, Choice *c, int n);
     bool (*fits_each)(const Program *p); /* whether `burstc fit` has these rows; NULL: if it is `auto` */
-    bool (*leave_open)(Layout *l); /* see setting_leave_open; NULL: it is one Setting */
+    bool (*leave_open)(Layout *l); /* see setting_leave_open; NULL: it is one Setting, or cannot be */
     /* checked once all settings are chosen; NULL: it works */
     const char *(*why_not)(Arena *a, const Program *p, const Choice *c);
     /* as the layout writes it; NULL: it has no meaning here */
@@ -70,7 +70,8 @@ SETTINGS(X)
 
 /* ---- table.c ---- */
 extern const SettingRecord *const settings[SETTING_COUNT];
-bool setting_leave_open(int i, Layout *l); /* leaves it to the search; false: it was already open */
+/* Leaves it to the search; false: it was already open, or cannot be. */
+bool setting_leave_open(int i, Layout *l);
 bool setting_fits_each(int i, const Program *p); /* whether `burstc fit` has a row for each of its values */
 Span setting_span(int i, const Layout *l); /* src NULL: the layout does not have it */
 const char *choice_why_not(Arena *a, const Program *p, const Choice *c);

@@ -11,6 +11,8 @@ bool setting_leave_open(int i, Layout *l)
 {
     if (settings[i]->leave_open)
         return settings[i]->leave_open(l);
+    if (!settings[i]->form->at)
+        return false;
     Setting *s = (Setting *)((char *)l + settings[i]->form->at);
     const bool given = !s->is_auto;
     s->is_auto = true;

@@ -1,28 +1,22 @@
-/* search/advise.c: if nothing fits: which settings of the layout would make it fit if left open, and which
- * host memory would. Each is tried alone on the candidate that came nearest, with a few candidates each. */
+/* search/advise.c: what a layout should leave to the search. Each setting that it gives is opened alone. If
+ * nothing fits: which would make it fit, tried on the candidate that came nearest with a few candidates
+ * each, and which host memory would. With a plan: which would save time, searched with what escalates;
+ * printed times were compiled and simulated. */
 #include "search/internal.h"
 
 #include <math.h>
+#include <string.h>
 
-static Searcher searcher_of(const Searcher *s, const Program *p)
+/* NULL: the program's layout leaves the setting open already, or cannot. */
+static const Program *opened(Arena *a, const Program *p, int setting)
 {
-    return (Searcher){.arena = s->arena,
-                      .diags = diags_new(s->arena),
-                      .program = p,
-                      .effort = SEARCH_WHOLE,
-                      .other = INFINITY,
-                      .maps = s->maps};
+    Program *open = NEW(a, Program);
+    *open = *p;
+    return setting_leave_open(setting, &open->layout) ? open : NULL;
 }
 
-/* Tries the n-th value of a setting, with escalation of the settings after it. */
-static void try_from(Searcher *t, const Candidate *near, int setting, int n)
-{
-    Candidate x = search_untried(near);
-    if (search_take(t, &x, setting, n) && !choice_why_not(t->arena, t->program, &x.choice))
-        search_escalate(t, x);
-}
+/* ---- what would fit ---- */
 
-/* The first that works; NULL: none. */
 static const Candidate *first_that_works(const Searcher *t)
 {
     for (int i = 0; i < t->all.n; i++)
@@ -31,21 +25,41 @@ static const Candidate *first_that_works(const Searcher *t)
     return NULL;
 }
 
-/* Leaves the setting to the search. Settings that escalate continue from their first value by themselves; of
- * other settings each value is tried. */
-static bool would_fit(Searcher *s, const Candidate *near, int setting)
+static void take_first_values(const Searcher *t, Candidate *x)
 {
-    Program *p = NEW(s->arena, Program);
-    *p = *s->program;
-    if (!setting_leave_open(setting, &p->layout))
-        return false;
-    Searcher t = searcher_of(s, p);
+    for (int i = 0; i < SETTING_COUNT; i++)
+        if (settings[i]->escalates)
+            search_take(t, x, i, 0);
+}
+
+/* Tries a candidate in another program, which leaves a setting open, with escalation of the settings after
+ * it; anew: of all. A setting that escalates continues from its first value by itself; of others each value
+ * is tried. *host: what the first that fits needs there. */
+static bool fits_in(Searcher *s, const Program *p, const Candidate *near, int setting, bool anew,
+                    double *host)
+{
+    Searcher t = search_new(s->arena, diags_new(s->arena), p, s->maps);
     const int values = settings[setting]->escalates ? 1 : search_values(&t, setting);
-    for (int n = 0; n < values; n++)
-        try_from(&t, near, setting, n);
-    const bool fits = first_that_works(&t);
+    const Candidate *fits = NULL;
+    Candidate from = search_untried(near);
+    if (anew)
+        take_first_values(&t, &from);
+    for (int n = 0; n < values && !fits; n++) {
+        Candidate x = from;
+        if (search_take(&t, &x, setting, n) && !choice_why_not(t.arena, p, &x.choice))
+            search_escalate(&t, x);
+        fits = first_that_works(&t);
+    }
+    *host = fits ? fits->host : 0;
     search_forget(&t);
     return fits;
+}
+
+static bool would_fit(Searcher *s, const Candidate *near, int setting)
+{
+    const Program *open = opened(s->arena, s->program, setting);
+    double host;
+    return open && fits_in(s, open, near, setting, false, &host);
 }
 
 const Program *search_with_group(Arena *a, const Program *p, int group)
@@ -57,25 +71,12 @@ const Program *search_with_group(Arena *a, const Program *p, int group)
     return with;
 }
 
-/* Whether it fits with groups of so many layers. Escalation starts over. */
-static bool group_fits(Searcher *s, const Candidate *near, int group)
-{
-    Searcher t = searcher_of(s, search_with_group(s->arena, s->program, group));
-    Candidate from = search_untried(near);
-    for (int i = 0; i < SETTING_COUNT; i++)
-        if (settings[i]->escalates)
-            search_take(&t, &from, i, 0);
-    try_from(&t, &from, SETTING_RECOMPUTE, 0);
-    const bool fits = first_that_works(&t);
-    search_forget(&t);
-    return fits;
-}
-
-/* The smallest group that fits, since it repeats the least; 0: none fits. */
+/* The smallest group of layers that fits, since it repeats the least; 0: none fits. */
 static int group_that_fits(Searcher *s, const Candidate *near)
 {
+    double host;
     for (int group = 2; group < s->program->model.layers; group += 1 + group / 6)
-        if (group_fits(s, near, group))
+        if (fits_in(s, search_with_group(s->arena, s->program, group), near, SETTING_RECOMPUTE, true, &host))
             return group;
     return 0;
 }
@@ -84,14 +85,11 @@ static int group_that_fits(Searcher *s, const Candidate *near)
 static double needs_of_host(Searcher *s, const Candidate *near, double memory)
 {
     Program *p = NEW(s->arena, Program);
+    double host;
     *p = *s->program;
     p->cluster.host_memory = memory;
-    Searcher t = searcher_of(s, p);
-    try_from(&t, near, SETTING_OFFLOAD, 0);
-    const Candidate *x = first_that_works(&t);
-    const double needs = x ? x->host : 0;
-    search_forget(&t);
-    return needs;
+    fits_in(s, p, near, SETTING_OFFLOAD, false, &host);
+    return host;
 }
 
 /* The smallest host memory that fits, in whole GiB; 0: more of it does not help. */
@@ -163,4 +161,52 @@ void search_advise(Searcher *s, const Candidate *near)
     s->group = s->program->layout.saving.upper ? 0 : group_that_fits(s, near);
     if (names)
         diag_note(s->diags, (Span){0}, "%s would fit", names);
+}
+
+/* ---- what would save time ---- */
+
+#define WORTH 5e-3 /* fraction of a step that is worth a line */
+
+/* Settings without a line: numbers that follow from each other, gradients' rounding, and speeds that only the
+ * user knows. */
+static const unsigned unhinted = 1u << SETTING_DATA | 1u << SETTING_CONTEXT | 1u << SETTING_HEADS |
+                                 1u << SETTING_GRADIENTS | 1u << SETTING_SHARES;
+
+/* `tensor` changes what other settings mean, so all are searched; the others only with the plan's values. */
+static Found search_opened(Arena *a, const Program *open, const Found *f, int setting)
+{
+    const double most = f->cost.step * (1 - WORTH);
+    if (setting == SETTING_TENSOR)
+        return search_with(a, diags_new(a), open, SEARCH_USUAL, most);
+    return search_near(a, open, &f->evaluated[0], setting, most);
+}
+
+static void hint_setting(Arena *a, const Program *written, const Found *f, int setting, Text *out)
+{
+    enum { MOST_RANKS = 64 }; /* all numbers of tensor ranks take minutes on more */
+    const SettingRecord *s = settings[setting];
+    const Program *p = plan_draft(f->plan)->program, *open = opened(a, p, setting);
+    if ((unhinted >> setting & 1) || (setting == SETTING_TENSOR && p->cluster.world > MOST_RANKS) || !open ||
+        !opened(a, written, setting))
+        return;
+    const Found other = search_opened(a, open, f, setting);
+    if (!other.plan)
+        return;
+    const Draft *d = plan_draft(other.plan);
+    const char *now = s->text(a, &plan_draft(f->plan)->choice), *value = s->text(a, &d->choice);
+    const double step = other.cost.step * (double)p->train.batch / (double)d->program->train.batch;
+    if ((now && value && strcmp(now, value) == 0) || step > f->cost.step * (1 - WORTH))
+        return;
+    text_printf(out, "`%s` is %s; %s takes %.1f %% less time\n", s->form->name, now ? now : "not used",
+                value ? arena_printf(a, "`%s %s`", s->form->name, value) : "without it a step",
+                100 * (1 - step / f->cost.step));
+}
+
+const char *search_hints(Arena *a, const Program *p, const Found *f)
+{
+    Text t = {0};
+    text_add(&t, "");
+    for (int i = 0; i < SETTING_COUNT; i++)
+        hint_setting(a, p, f, i, &t);
+    return text_keep(a, &t);
 }

@@ -2,7 +2,6 @@
  * work, by reason, with what would make the nearest of them fit. */
 #include "search/internal.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- the order ---- */
@@ -79,7 +78,8 @@ Found search_complete(Arena *a, const Found *f)
     Found all = *f;
     Evaluated *rows = NEW_ARRAY(a, Evaluated, f->evaluated_count);
     Arena *common = arena_new();
-    Searcher s = search_of_choices(common, plan_draft(f->plan)->program);
+    const Program *p = plan_draft(f->plan)->program;
+    Searcher s = search_new(common, diags_new(common), p, search_maps(common, p));
     for (int i = 0; i < f->evaluated_count; i++) {
         rows[i] = f->evaluated[i];
         if (!rows[i].why_not && rows[i].cost.at_least)
@@ -128,9 +128,8 @@ static const Evaluated *nearest(const Evaluated *x, int n)
 
 static const char *would_fit(Arena *a, const Program *p, const Evaluated *near)
 {
-    Searcher s = {.arena = a, .diags = diags_new(a), .program = p, .effort = SEARCH_WHOLE, .other = INFINITY};
+    Searcher s = search_new(a, diags_new(a), p, search_maps(a, p));
     Candidate x = {.choice = near->choice};
-    s.maps = search_maps(a, p);
     memcpy(x.value, near->value, sizeof x.value);
     const char *names = search_would_fit(&s, &x);
     search_forget(&s);

@@ -229,6 +229,8 @@ void search_variants(Searcher *s, const Candidate *like, unsigned varies, unsign
 /* Candidates with schedules without levels of one number of groups: an index of s->data. */
 int search_count_simple(Searcher *s, int data);
 /* ---- search/search.c ---- */
+/* A search that prunes nothing, or the evaluation of single choices; search_forget at the end. */
+Searcher search_new(Arena *a, Diags *d, const Program *p, MaskMap **maps);
 const double *search_pairs(Searcher *s); /* [mask_count] unmasked pairs of the sequence */
 Speeds *search_speeds(Searcher *s);
 /* With several masks: the fastest attention of each mask's layers. Returns NULL, or what does not work. */
@@ -355,8 +357,6 @@ Active search_active(Searcher *s, Arena *a, const Draft *t);
  * or for the hosts. */
 bool search_large_with_any(const Program *p, const Draft *t);
 /* ---- search/alternatives.c ---- */
-/* Evaluates single choices, which share partitions and counted pairs: search_forget at the end. */
-Searcher search_of_choices(Arena *a, const Program *p);
 Evaluation search_evaluation(Searcher *s, Arena *a, const Choice *c);
 /* ---- search/ranges.c: whether transfers carry ranges, by the step ---- */
 /* If the step is faster with the other value of `ranges`, changes the draft and its cost, and returns true:

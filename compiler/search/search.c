@@ -12,7 +12,17 @@
 #include <math.h>
 #include <string.h>
 
-/* [mask_count] unmasked pairs of the sequence. */
+Searcher search_new(Arena *a, Diags *d, const Program *p, MaskMap **maps)
+{
+    return (Searcher){.arena = a,
+                      .diags = d,
+                      .program = p,
+                      .remarks = "",
+                      .effort = SEARCH_WHOLE,
+                      .other = INFINITY,
+                      .maps = maps};
+}
+
 const double *search_pairs(Searcher *s)
 {
     const Choice one = choice_on(s->program, &(Choice){.data = s->program->cluster.world, .ranks = 1});
@@ -579,13 +589,14 @@ static unsigned with_setting(int setting)
 
 Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most)
 {
-    Searcher s = {.arena = a, .diags = diags_new(a), .program = p, .effort = SEARCH_CUT, .other = most};
+    Searcher s = search_new(a, diags_new(a), p, search_maps(a, p));
     Candidate like = {.choice = row->choice};
     unsigned varies = 1u << setting | with_setting(setting);
     for (int i = 0; i < SETTING_COUNT; i++)
         varies |= (unsigned)settings[i]->escalates << i;
     memcpy(like.value, row->value, sizeof like.value);
-    s.maps = search_maps(a, p);
+    s.effort = SEARCH_CUT;
+    s.other = most;
     s.drawn = drawn_new(a);
     search_variants(&s, &like, varies, 1u << SCHEDULES_SIMPLE);
     try_escalations(&s);
@@ -608,15 +619,11 @@ static Found report_tensor(Searcher *s, const Program *p, Diags *d)
 
 static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises)
 {
-    Searcher s = {.arena = a,
-                  .diags = p->layout.tensor.is_auto ? diags_new(a) : d,
-                  .program = p,
-                  .remarks = "",
-                  .effort = effort,
-                  .other = other,
-                  .advises = advises,
-                  .maps = search_maps(a, p),
-                  .drawn = drawn_new(a)};
+    Searcher s = search_new(a, p->layout.tensor.is_auto ? diags_new(a) : d, p, search_maps(a, p));
+    s.effort = effort;
+    s.other = other;
+    s.advises = advises;
+    s.drawn = drawn_new(a);
     Candidate *best = choose_programs(&s) ? find_best(&s) : NULL;
     search_forget(&s);
     if (!best && any_too_slow(&s)) {

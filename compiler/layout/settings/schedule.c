@@ -43,12 +43,20 @@ const char *schedule_text(Arena *a, const Choice *c)
     return c->of_mask ? by_mask_text(a, c, schedule_text) : c->schedule->name;
 }
 
+static bool leave_open(Layout *l)
+{
+    const bool given = l->schedule && !l->of_mask;
+    l->schedule = NULL;
+    return given;
+}
+
 const SettingRecord setting_schedule = {
     .form = &(const SettingForm){.name = "schedule"},
     .span = offsetof(Layout, schedule_span),
     .column = 11,
     .count = count,
     .take = take,
+    .leave_open = leave_open,
     .why_not = layers_why_not,
     .text = schedule_text,
 };
