@@ -175,7 +175,7 @@ static const unsigned unhinted = 1u << SETTING_DATA | 1u << SETTING_CONTEXT | 1u
 /* `tensor` changes what other settings mean, so all are searched; the others only with the plan's values. */
 static Found search_opened(Arena *a, const Program *open, const Found *f, int setting)
 {
-    const double most = f->cost.step * (1 - WORTH);
+    const double most = sequence_seconds(plan_draft(f->plan)->program, f->cost.step) * (1 - WORTH);
     if (setting == SETTING_TENSOR)
         return search_with(a, diags_new(a), open, SEARCH_USUAL, most);
     return search_near(a, open, &f->evaluated[0], setting, most);

@@ -75,7 +75,7 @@ double search_to_be_compared(const Searcher *s, const Choice *c)
             faster[k] = f->seconds;
         }
     }
-    return fmin(most, faster[n - 1]) * (double)s->program->train.batch;
+    return fmin(most, faster[n - 1]);
 }
 
 /* Whether enough candidates of its partition are faster by the plan, or as fast and found before. */

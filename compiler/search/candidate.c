@@ -144,7 +144,7 @@ static Cost cost_of(Searcher *s, Arena *a, const Draft *of)
     }
     const double most = mask_draws(s->program) ? search_to_win(s, &of->choice) : search_fastest(s);
     /* over drawn batches the winner may be slower by its plan than others */
-    return cost_draft(a, &t, a == s->arena ? INFINITY : lost * most);
+    return cost_draft(a, &t, a == s->arena ? INFINITY : step_seconds(s->program, lost * most));
 }
 
 /* A schedule may deadlock after pruning: a stream runs its transfers in order, and one may wait for another
@@ -169,7 +169,7 @@ static void bound_too_large(Searcher *s, Arena *a, Candidate *x, const Draft *of
         t.attended = a != s->arena ? search_busiest(s, of) : NULL;
         step = cost_bound(a, &t).step;
     }
-    x->too_slow = step > search_to_win(s, &x->choice);
+    x->too_slow = sequence_seconds(s->program, step) > search_to_win(s, &x->choice);
     if (x->too_slow)
         x->why_not = arena_printf(s->arena, "does not fit; with enough memory it would take at least %s",
                                   time_text(s->arena, step, 3));

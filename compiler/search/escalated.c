@@ -183,10 +183,9 @@ static bool is_faster(Records *r, Record *x, const Record *from)
     return isfinite(from->step) && fits(r, x, from->saved[0]) && x->step < from->step * (1 - SEARCH_TIE);
 }
 
-/* Seconds that a record must undercut. */
 static double to_undercut(const Records *r)
 {
-    return fmin(r->best.cost.step, search_fastest(r->s)) * (1 - SEARCH_TIE);
+    return fmin(search_seconds(&r->best), search_fastest(r->s)) * (1 - SEARCH_TIE);
 }
 
 static bool is_known(const Records *r, const int *value)

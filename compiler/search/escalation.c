@@ -14,9 +14,15 @@ typedef struct Way {
     int first, last;
 } Way;
 
+/* Index of the first value of the setting's second ladder; 0: there is one ladder. */
+static int second_of(const Searcher *s, int setting)
+{
+    return settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+}
+
 static Way way_from(const Searcher *s, const Candidate *from, int setting)
 {
-    const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+    const int other = second_of(s, setting);
     return (Way){from->value[setting] + 1, (other ? other : search_values(s, setting)) - 1};
 }
 
@@ -77,33 +83,52 @@ static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
     return n;
 }
 
-/* Memory falls along a ladder: finds the first value that fits, else the last. Searches from where others
- * ended, in growing steps until one value fits and the one before it does not. */
+/* A search for the first value of a ladder that fits, from where others ended: in growing steps until one
+ * value fits and the one before it does not, since memory falls along a ladder. */
+typedef struct Walk {
+    Way way;
+    int at, step, large, fits; /* fits: past the last one if none does */
+} Walk;
+
+static Walk walk_from(Way w, int at)
+{
+    return (Walk){w, (int)burst_min(burst_max(at, w.first), w.last), 1, w.first - 1, w.last + 1};
+}
+
+static bool walk_ends(const Walk *k) { return k->large + 1 >= k->fits; }
+
+/* room: whether the value at hand fits */
+static void walk_on(Walk *k, bool room)
+{
+    if (room)
+        k->fits = k->at;
+    else
+        k->large = k->at;
+    if (k->fits > k->way.last)
+        k->at = (int)burst_min(k->large + k->step, k->way.last);
+    else if (k->large < k->way.first)
+        k->at = (int)burst_max(k->fits - k->step, k->way.first);
+    else
+        k->at = (k->large + k->fits) / 2;
+    k->step *= 2;
+}
+
+/* Finds the first value that fits, else the last. */
 static Candidate least_memory(Searcher *s, const Candidate *from, int setting, Way w)
 {
     Near *near = near_of(s, from, setting, w);
-    int large = w.first - 1, fits = w.last + 1;
-    int at = (int)burst_min(burst_max(near->found, w.first), w.last);
     Candidate found = {0};
-    for (int step = 1; large + 1 < fits; step *= 2) {
-        const Candidate x = try_value(s, from, setting, at);
+    Walk k = walk_from(w, near->found);
+    while (!walk_ends(&k)) {
+        const Candidate x = try_value(s, from, setting, k.at);
         const bool room = has_room(&x, setting);
-        if (room || at == w.last)
+        if (room || k.at == w.last)
             found = x;
         if (x.too_slow && !room)
             return x;
-        if (room)
-            fits = at;
-        else
-            large = at;
-        if (fits > w.last)
-            at = (int)burst_min(large + step, w.last);
-        else if (large < w.first)
-            at = (int)burst_max(fits - step, w.first);
-        else
-            at = (large + fits) / 2;
+        walk_on(&k, room);
     }
-    near->found = (int)burst_min(fits, w.last);
+    near->found = (int)burst_min(k.fits, w.last);
     return found;
 }
 
@@ -318,7 +343,7 @@ typedef struct Escalated {
     bool slow; /* a variant was too large, and would not win if it fitted */
 } Escalated;
 
-static int last_saving(const Searcher *s) { return setting_recompute.second_ladder(s->program) - 1; }
+static int last_saving(const Searcher *s) { return second_of(s, SETTING_RECOMPUTE) - 1; }
 
 static Escalated escalated_from(Searcher *s, const Candidate *x, const Candidate *best)
 {
@@ -346,29 +371,20 @@ static Candidate try_saving(Escalated *t, const Candidate *from, int value)
     return x;
 }
 
-/* As least_memory, over all savings of the first ladder, starting near the previous result. Returns the
- * value; -1: none fits or can win. */
+/* As least_memory, over all savings of the first ladder, from where it ended before. Returns the value; -1:
+ * none fits or can win. */
 static int save_most(Escalated *t, const Candidate *from)
 {
     const int last = last_saving(t->s);
-    int large = -1, fits = last + 1, at = t->near;
-    for (int step = 1; large + 1 < fits; step *= 2) {
-        const Candidate x = try_saving(t, from, at);
+    Walk k = walk_from((Way){0, last}, t->near);
+    while (!walk_ends(&k)) {
+        const Candidate x = try_saving(t, from, k.at);
         if (!x.evaluated || x.too_slow)
             return -1;
-        if (has_room(&x, SETTING_RECOMPUTE))
-            fits = at;
-        else
-            large = at;
-        if (fits > last)
-            at = large + step < last ? large + step : last;
-        else if (large < 0)
-            at = fits - step > 0 ? fits - step : 0;
-        else
-            at = (large + fits) / 2;
+        walk_on(&k, has_room(&x, SETTING_RECOMPUTE));
     }
-    t->near = fits <= last ? fits : t->near;
-    return fits <= last ? fits : -1;
+    t->near = k.fits <= last ? k.fits : t->near;
+    return k.fits <= last ? k.fits : -1;
 }
 
 /* Tries as much saved as fits, and what the layout or a rule says. Returns the value; -1: more memory would
@@ -480,13 +496,29 @@ static Points points_of(Searcher *s, const Candidate *x, bool state)
 static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
 {
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
-        const int other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0,
-                  n = point->value[setting];
+        const int n = point->value[setting];
         if (setting != SETTING_FFN_CHUNKS && settings[setting]->escalates && n > 0 &&
-            !search_take(s, x, setting, n == other ? n : n - 1))
+            !search_take(s, x, setting, n == second_of(s, setting) ? n : n - 1))
             return false;
     }
     return true;
+}
+
+/* A draft for bounds alone. */
+static Draft bounded(Searcher *s, Arena *a, const Choice *c)
+{
+    return search_uncopied(s, search_begin(s, a, diags_new(a), c));
+}
+
+/* By computing alone, cached for all that compute the same. */
+static double computing_seconds(Searcher *s, Arena *a, const Choice *c, const Draft *t)
+{
+    double *shared = search_computing(s, c), least = shared ? *shared : 0;
+    if (!least && t->attention.n)
+        least = sequence_seconds(s->program, cost_bound_computing(a, t).any_weights);
+    if (shared)
+        *shared = least;
+    return least;
 }
 
 /* With attention that takes its computing, or its bytes over the busiest link. */
@@ -494,63 +526,60 @@ static double moving_seconds(Searcher *s, Arena *a, const Draft *of)
 {
     Draft t = *of;
     t.attended = choice_keeps_tail(&t.choice) ? NULL : search_attended_least(s, of);
-    return t.attended ? cost_bound(a, &t).any_weights : 0;
+    return t.attended ? sequence_seconds(s->program, cost_bound(a, &t).any_weights) : 0;
 }
 
-/* For any value of `weights`. Most candidates lose by computing alone, which is cached for others that
- * compute the same; then most by the bytes that attention moves, before it is simulated. */
+/* With simulated attention. */
+static Bound simulated(Searcher *s, Arena *a, Draft *t)
+{
+    search_add_ranges(s, a, t);
+    t->attended = search_busiest(s, t);
+    return cost_bound(a, t);
+}
+
+/* For any value of `weights`. Most candidates lose by computing alone; then most by the bytes that attention
+ * moves, before it is simulated. */
 static double least_seconds(Searcher *s, const Choice *c)
 {
-    double own = 0, *shared = search_computing(s, c), *computing = shared ? shared : &own;
-    if (*computing > search_to_win(s, c))
-        return *computing;
+    const double most = search_to_win(s, c), *known = search_computing(s, c);
+    if (known && *known > most)
+        return *known;
     Arena *a = arena_new();
-    Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), c));
-    if (t.attention.n && !*computing)
-        *computing = cost_bound_computing(a, &t).any_weights;
-    double least = t.attention.n ? *computing : 0;
-    if (t.attention.n && least <= search_to_win(s, c))
+    Draft t = bounded(s, a, c);
+    double least = computing_seconds(s, a, c, &t);
+    if (t.attention.n && least <= most)
         least = fmax(least, moving_seconds(s, a, &t));
-    if (t.attention.n && least <= search_to_win(s, c)) {
-        search_add_ranges(s, a, &t);
-        t.attended = search_busiest(s, &t);
-        least = cost_bound(a, &t).any_weights;
-    }
+    if (t.attention.n && least <= most)
+        least = sequence_seconds(s->program, simulated(s, a, &t).any_weights);
     arena_free(a);
     return least;
 }
 
-/* For its own value of `weights`. */
-static double own_seconds(Searcher *s, const Choice *c)
+double search_least_own(Searcher *s, const Candidate *x)
 {
     Arena *a = arena_new();
-    Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), c));
-    double least = 0;
-    if (t.attention.n) {
-        search_add_ranges(s, a, &t);
-        t.attended = search_busiest(s, &t);
-        least = cost_bound(a, &t).step;
-    }
+    Draft t = bounded(s, a, &x->choice);
+    const double least = t.attention.n ? sequence_seconds(s->program, simulated(s, a, &t).step) : 0;
     arena_free(a);
     return least;
 }
 
 double search_least_computing(Searcher *s, const Candidate *x)
 {
-    double own = 0, *shared = search_computing(s, &x->choice), *least = shared ? shared : &own;
-    if (*least)
-        return *least;
+    const double *known = search_computing(s, &x->choice);
+    if (known && *known)
+        return *known;
     Arena *a = arena_new();
-    const Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), &x->choice));
-    *least = t.attention.n ? cost_bound_computing(a, &t).any_weights : 0;
+    const Draft t = bounded(s, a, &x->choice);
+    const double least = computing_seconds(s, a, &x->choice, &t);
     arena_free(a);
-    return *least;
+    return least;
 }
 
 double search_least_moving(Searcher *s, const Candidate *x)
 {
     Arena *a = arena_new();
-    const Draft t = search_uncopied(s, search_begin(s, a, diags_new(a), &x->choice));
+    const Draft t = bounded(s, a, &x->choice);
     const double least = t.attention.n ? moving_seconds(s, a, &t) : 0;
     arena_free(a);
     return least;
@@ -574,13 +603,11 @@ double search_least(Searcher *s, const Candidate *x)
     return i == p.evaluated.n && isfinite(least) ? fmax(first, least) : first;
 }
 
-double search_least_own(Searcher *s, const Candidate *x) { return own_seconds(s, &x->choice); }
-
 /* A lower bound for what the candidate takes with at least the point's memory saved. */
 static double least_at(Searcher *s, const Candidate *x, const Candidate *point)
 {
     Candidate y = search_untried(x);
-    return take_point(s, &y, point) ? own_seconds(s, &y.choice) : 0;
+    return take_point(s, &y, point) ? search_least_own(s, &y) : 0;
 }
 
 /* The setting that advances from a point until attention's buffers fit too: what is saved, which has the
@@ -606,8 +633,7 @@ static bool take_values(const Searcher *s, Candidate *x, const Candidate *point)
 static bool advance_from(Searcher *s, const Candidate *first, const Candidate *point)
 {
     Candidate from = search_untried(first);
-    const int setting = advanced_last(point), value = point->value[setting],
-              other = settings[setting]->second_ladder ? settings[setting]->second_ladder(s->program) : 0;
+    const int setting = advanced_last(point), value = point->value[setting], other = second_of(s, setting);
     if (!take_values(s, &from, point))
         return false;
     if (value == 0) {
@@ -711,7 +737,7 @@ static const Rival *rival_of(const Searcher *s, const Candidate *x)
 bool search_outdone(Searcher *s, const Candidate *x)
 {
     const Rival *own = rival_of(s, x);
-    const double most = search_to_win(s, &x->choice);
+    const double most = step_seconds(s->program, search_to_win(s, &x->choice));
     bool outdone = false;
     for (int i = 0; i < s->rivals->n && own && !outdone; i++) {
         const Rival *r = &s->rivals->at[i];

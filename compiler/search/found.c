@@ -148,7 +148,7 @@ static double fastest_alike(const Searcher *s)
     for (int i = 0; i < s->all.n; i++)
         if (search_works(&s->all.at[i]) && !s->all.at[i].choice.of_mask)
             least = fmin(least, search_seconds(&s->all.at[i]));
-    return least * (double)s->program->train.batch;
+    return least;
 }
 
 /* Remarks on schedules of which no candidate was tried. */
@@ -159,10 +159,10 @@ static void remark_slow(Searcher *s, Text *t)
         bool tried = false;
         for (int j = 0; j < s->all.n; j++)
             tried |= s->all.at[j].choice.schedule == slow->schedule;
-        const double least = slow->least * (double)s->program->train.batch;
-        if (!tried && least > search_fastest_tried(s))
+        if (!tried && slow->least > search_fastest_tried(s))
             text_printf(t, "%-13s not tried: at least %s, %.1f %% slower\n", slow->schedule->name,
-                        time_text(s->arena, least, 3), 100 * (least / search_fastest_tried(s) - 1));
+                        time_text(s->arena, step_seconds(s->program, slow->least), 3),
+                        100 * (slow->least / search_fastest_tried(s) - 1));
     }
 }
 
@@ -171,7 +171,8 @@ static void remark_untried(Searcher *s, const Choice *best, Text *t)
     for (int i = 0; i < s->skipped.n; i++)
         if (s->skipped.at[i].tensor == best->tensor)
             text_printf(t, "%-5d not tried: at least %s even with perfect balance and overlap\n",
-                        s->skipped.at[i].data, time_text(s->arena, s->skipped.at[i].least, 3));
+                        s->skipped.at[i].data,
+                        time_text(s->arena, step_seconds(s->program, s->skipped.at[i].least), 3));
     remark_slow(s, t);
     if (s->unfit)
         text_printf(t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
@@ -251,13 +252,12 @@ static void remark_tensor(Searcher *s, Text *t)
 {
     text_add(t, s->remarks);
     for (int i = 0; i < s->programs.n; i++) {
-        const Choice like = {.tensor = program_tensor(s->programs.at[i])};
-        const Candidate *x = search_fastest_of(s, &like, 0);
+        const int tensor = program_tensor(s->programs.at[i]);
+        const Candidate *x = search_fastest_of(s, tensor, 0);
         if (!x)
-            text_printf(t, "tensor %d not tried: slower even with perfect balance and overlap\n",
-                        like.tensor);
+            text_printf(t, "tensor %d not tried: slower even with perfect balance and overlap\n", tensor);
         else if (!search_works(x))
-            text_printf(t, "tensor %d: %s\n", like.tensor, x->why_not);
+            text_printf(t, "tensor %d: %s\n", tensor, x->why_not);
     }
 }
 
@@ -268,7 +268,7 @@ Found search_found(Searcher *s, const Candidate *best)
     const Draft *d = plan_draft(best->plan);
     Found f = {.plan = best->plan, .cost = best->cost, .evaluations = s->evaluations};
     Text t = {0};
-    if (!f.cost.batches.n && f.cost.step <= s->other)
+    if (!f.cost.batches.n && search_seconds(best) <= s->other)
         f.cost.batches = cost_batches(d);
     add_rows(s, best, &f);
     for (int i = 0; i < SETTING_COUNT; i++)

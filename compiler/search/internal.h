@@ -94,12 +94,12 @@ typedef struct Stationary {
 /* Lower bound from computing alone, with any weights: the same for all choices with the same chunks at their
  * owners. */
 typedef struct Computed { Choice choice; Stationary of; double least; } Computed;
-typedef struct Skipped { int tensor, data; double least; } Skipped; /* least: seconds of a step */
+typedef struct Skipped { int tensor, data; double least; } Skipped;
 
 /* The fastest of a schedule in a partition. */
 typedef struct Form {
     Choice choice;
-    double seconds; /* of a sequence */
+    double seconds;
 } Form;
 /* A candidate that attends with less strain than others, whatever their weights. */
 typedef struct Rival {
@@ -107,8 +107,8 @@ typedef struct Rival {
     Strain strain;
 } Rival;
 typedef Vec(Rival) Rivals;
-/* Summary of the first `n` tried candidates that work. fastest: seconds of a sequence, 0: none works; forms:
- * only with drawn batches. */
+/* Summary of the first `n` tried candidates that work. fastest: seconds, 0: none works; forms: only with
+ * drawn batches. */
 typedef struct Tried {
     int n;
     double fastest;
@@ -139,7 +139,7 @@ typedef struct Active {
 /* Schedules that are tried together: without sizes to choose; rings of all sizes whose ranks share heads;
  * other rings of all sizes. */
 typedef enum ScheduleKind { SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS } ScheduleKind;
-typedef struct Slow { const SchedText *schedule; double least; } Slow; /* seconds of a sequence */
+typedef struct Slow { const SchedText *schedule; double least; } Slow;
 
 typedef struct Searcher {
     Arena *arena;
@@ -148,8 +148,7 @@ typedef struct Searcher {
     Vec(const Program *) programs; /* with each number of tensor ranks, rising; empty: the one above */
     const char *remarks; /* why some numbers of them are invalid */
     SearchEffort effort;
-    /* step seconds of another program, which this one's must undercut; INFINITY: none */
-    double other;
+    double other; /* seconds of another program, which this one's must undercut; INFINITY: none */
     MaskMap **maps;
     AllParted parted;
     DrawnInputs *drawn; /* NULL: each candidate draws its own */
@@ -178,7 +177,7 @@ typedef struct Searcher {
     bool like_in_form; /* each schedule in each partition is to be compared, however slow by its plan */
     bool alike; /* with the escalated settings of `like` */
     Vec(Slow) slow; /* for each schedule, candidates that were not tried */
-    Candidate nearest; /* if any was cut: the one with the lowest bound, in seconds of a sequence */
+    Candidate nearest; /* if any was cut: the one with the lowest bound */
     double nearest_least;
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
     bool thorough; /* but memory is packed as tightly as the winner's */
@@ -196,6 +195,14 @@ typedef struct Searcher {
     bool single; /* the layout leaves nothing open but escalated settings */
     const Draft *refused; /* the last draft that was to be kept and that a proof refused */
 } Searcher;
+
+/* Times in a search are seconds of a sequence: batches of programs with other numbers of tensor ranks may
+ * differ. Costs and their bounds are seconds of a step. */
+static inline double sequence_seconds(const Program *p, double step) { return step / (double)p->train.batch; }
+static inline double step_seconds(const Program *p, double sequence)
+{
+    return sequence * (double)p->train.batch;
+}
 
 static inline bool same_tensor(const Choice *x, const Choice *y)
 {
@@ -243,14 +250,13 @@ bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind ki
 Candidate search_with_escalation(const Candidate *x, const Candidate *like);
 bool search_same_but_escalation(const Candidate *x, const Candidate *y); /* they differ in these at most */
 void search_forget_tried(Searcher *s); /* tried candidates changed */
-double search_fastest_tried(Searcher *s); /* step seconds; INFINITY: none works */
-/* The fastest of so many tensor ranks and groups (data 0: of any number); if none works, the last tried. */
-const Candidate *search_fastest_of(const Searcher *s, const Choice *like, int data);
-/* Whether it is better than one tried before with as many tensor ranks; anything is if that does not work. */
+double search_fastest_tried(Searcher *s); /* seconds; INFINITY: none works */
+/* The fastest of so many tensor ranks and groups (0: of any number); if none works, the last tried. */
+const Candidate *search_fastest_of(const Searcher *s, int tensor, int data);
+/* Whether it is better than one tried before; anything is if that does not work. */
 bool search_leads(const Candidate *x, const Candidate *other);
 /* Takes the program with the choice's tensor ranks. */
 void search_enter(Searcher *s, const Choice *c);
-/* Seconds of a sequence: batches of programs with other numbers of tensor ranks may differ. */
 double search_seconds(const Candidate *x);
 /* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at
  * most so many seconds. */
@@ -261,8 +267,8 @@ bool search_works(const Candidate *x);
 /* Returns false if the setting has no such value here. */
 bool search_take(const Searcher *s, Candidate *x, int setting, int value);
 int search_values(const Searcher *s, int setting);
-double search_fastest(Searcher *s); /* step seconds that a candidate must undercut */
-/* Step seconds with which a candidate of this choice may still win. */
+double search_fastest(Searcher *s); /* seconds that a candidate must undercut */
+/* Seconds with which a candidate of this choice may still win. */
 double search_to_win(Searcher *s, const Choice *c);
 /* ---- search/found.c: rows, columns and remarks of --explain's table ---- */
 Found search_found(Searcher *s, const Candidate *best); /* best: with its plan */
@@ -277,7 +283,7 @@ void search_sort(Arena *a, Found *f); /* sorts `evaluated` */
  * cost.batches. */
 Candidate *search_best_on_batches(Searcher *s);
 void search_add_form(Searcher *s, const Candidate *x);
-/* Step seconds by its plan with which a candidate is compared over drawn batches: as the fastest of its
+/* Seconds by its plan with which a candidate is compared over drawn batches: as the fastest of its
  * schedule in its partition, among few. */
 double search_to_be_compared(const Searcher *s, const Choice *c);
 /* ---- search/escalation.c ---- */

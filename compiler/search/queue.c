@@ -32,7 +32,7 @@ typedef struct Listed {
 } Listed;
 
 typedef struct Branch {
-    double least; /* seconds of a step */
+    double least; /* seconds */
     int64_t turn; /* among branches with the same bound */
     Stage stage;
     int at; /* index in of->open; STAGE_GROUPS: in s->data */
@@ -256,10 +256,9 @@ static void push_kind(Searcher *s, Queue *q, int data, ScheduleKind kind, double
 
 /* ---- one branch ---- */
 
-/* Records a candidate that was pruned with this lower bound on its step. */
-static void note_cut(Searcher *s, const Candidate *x, double step)
+/* Records a candidate that was pruned with this lower bound. */
+static void note_cut(Searcher *s, const Candidate *x, double least)
 {
-    const double least = step / (double)s->program->train.batch;
     int i = 0;
     while (i < s->slow.n && s->slow.at[i].schedule != x->choice.schedule)
         i++;
@@ -322,7 +321,7 @@ static double least_since(const Searcher *s, int from)
     for (int i = from; i < s->all.n; i++)
         if (search_works(&s->all.at[i]))
             least = fmin(least, s->all.at[i].cost.any_weights);
-    return isfinite(least) ? least : 0;
+    return isfinite(least) ? sequence_seconds(s->program, least) : 0;
 }
 
 /* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
@@ -542,7 +541,8 @@ void search_all(Searcher *s)
     for (int levels = 0; levels < 2; levels++)
         for (int i = 0; i < s->data.n; i++) {
             search_enter(s, &s->data.at[i].choice);
-            const double least = pairs ? data_least(s->program, pairs, s->data.at[i].choice.data) : 0;
+            const double step = pairs ? data_least(s->program, pairs, s->data.at[i].choice.data) : 0;
+            const double least = sequence_seconds(s->program, step);
             push(&q, (Branch){least, ((int64_t)levels << 32) + i, STAGE_GROUPS, i, levels, NULL});
         }
     run(s, &q);

@@ -127,13 +127,12 @@ double search_fastest_tried(Searcher *s)
         if (mask_draws(s->program))
             search_add_form(s, x);
     }
-    return t->fastest ? t->fastest * (double)s->program->train.batch : INFINITY;
+    return t->fastest ? t->fastest : INFINITY;
 }
 
-/* Tried candidates changed. */
 void search_forget_tried(Searcher *s) { s->tried = (Tried){0}; }
 
-/* The step to undercut, including another program's; but a table of few candidates tries them all. */
+/* Another program's is to be undercut too; but a table of few candidates tries them all. */
 double search_fastest(Searcher *s) { return fmin(search_fastest_tried(s), s->cuts ? s->other : INFINITY); }
 
 static const double tie = SEARCH_TIE;
@@ -141,15 +140,13 @@ static const double tie = SEARCH_TIE;
 #define MOST_COMPARED 1.5
 #define MOST_SPREAD 1.15
 
-/* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
- * win. */
 bool search_layers_may_differ(const Searcher *s)
 {
     return s->program->mask_count > 1 && !s->program->layout.of_mask;
 }
 
-/* Step seconds with which a candidate may win: a simpler one wins within the tie. Sums in another order
- * differ by less. What is slower as a plan for all batches may be faster over drawn ones. */
+/* A simpler one wins within the tie. Sums in another order differ by less. What is slower as a plan for all
+ * batches may be faster over drawn ones. */
 double search_to_win(Searcher *s, const Choice *c)
 {
     const bool forms = mask_draws(s->program) && (s->like_in_form || !s->cuts);
@@ -160,7 +157,7 @@ double search_to_win(Searcher *s, const Choice *c)
 
 static void say_progress(Searcher *s, const Candidate *x)
 {
-    const double fastest = search_fastest_tried(s);
+    const double fastest = step_seconds(s->program, search_fastest_tried(s));
     const char *schedule = x->choice.schedule ? x->choice.schedule->name : "";
     if (isfinite(fastest))
         progress_say("searching: %d layouts simulated, now of %s; the fastest takes %.3f %s", s->evaluations,
@@ -190,31 +187,38 @@ void search_try(Searcher *s, Candidate *x)
     arena_free(a);
 }
 
-/* The first within a tie of the fastest: simpler ones come first. */
-static Candidate *best_of(Searcher *s)
-{
-    const double most = search_fastest_tried(s) / (double)s->program->train.batch / (1 - tie);
-    for (int i = 0; i < s->all.n; i++)
-        if (search_works(&s->all.at[i]) && search_seconds(&s->all.at[i]) <= most)
-            return &s->all.at[i];
-    return NULL;
-}
-
 bool search_leads(const Candidate *x, const Candidate *other)
 {
-    return !search_works(other) || (search_works(x) && x->cost.step < other->cost.step);
+    return !search_works(other) || (search_works(x) && search_seconds(x) < search_seconds(other));
 }
 
-const Candidate *search_fastest_of(const Searcher *s, const Choice *like, int data)
+static bool is_of(const Candidate *x, int tensor, int data)
+{
+    return (!tensor || choice_tensor(&x->choice) == tensor) && (!data || x->choice.data == data);
+}
+
+const Candidate *search_fastest_of(const Searcher *s, int tensor, int data)
 {
     const Candidate *best = NULL;
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *x = &s->all.at[i];
-        if (same_tensor(&x->choice, like) && (!data || x->choice.data == data) &&
-            (!best || search_leads(x, best)))
+        if (is_of(x, tensor, data) && (!best || search_leads(x, best)))
             best = x;
     }
     return best;
+}
+
+/* The first within a tie of the fastest with so many tensor ranks (0: any): simpler ones come first. */
+static Candidate *best_of(const Searcher *s, int tensor)
+{
+    const Candidate *fastest = search_fastest_of(s, tensor, 0);
+    const double most = fastest && search_works(fastest) ? search_seconds(fastest) / (1 - tie) : 0;
+    for (int i = 0; i < s->all.n && most; i++) {
+        Candidate *x = &s->all.at[i];
+        if (search_works(x) && is_of(x, tensor, 0) && search_seconds(x) <= most)
+            return x;
+    }
+    return NULL;
 }
 
 /* ---- the whole search ---- */
@@ -299,7 +303,7 @@ static void try_sharing_like(Searcher *s, const Candidate *like)
     const bool alike = choice_rows(&like->choice, false) == 1;
     const Choice c = like->choice;
     search_variants(s, like, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0), sharing);
-    const Candidate *best = search_fastest_of(s, &c, 0);
+    const Candidate *best = search_fastest_of(s, choice_tensor(&c), 0);
     if (!alike && search_works(best) && sched_has_levels(best->choice.schedule))
         search_variants(s, best, order | (1u << SETTING_PARTITION), sharing);
 }
@@ -308,10 +312,9 @@ static void try_sharing_like(Searcher *s, const Candidate *like)
  * lowest bound. */
 static void try_sharing(Searcher *s)
 {
-    const bool any = best_of(s);
+    const bool any = best_of(s, 0);
     for (int i = 0; i < s->programs.n; i++) {
-        const Choice of = {.tensor = program_tensor(s->programs.at[i])};
-        const Candidate *x = search_fastest_of(s, &of, 0);
+        const Candidate *x = search_fastest_of(s, program_tensor(s->programs.at[i]), 0);
         if (x && search_works(x))
             try_sharing_like(s, x);
     }
@@ -361,7 +364,7 @@ static void try_layers(Searcher *s)
 /* Tries variants of the winner. */
 static void try_otherwise(Searcher *s, Candidate (*otherwise)(Searcher *, const Candidate *))
 {
-    const Candidate *best = best_of(s);
+    const Candidate *best = best_of(s, 0);
     if (!best)
         return;
     search_enter(s, &best->choice);
@@ -413,11 +416,11 @@ static void try_escalation_elsewhere(Searcher *s, Candidate like)
 /* Prefers a layout with nothing in the host's memory within the tie: it comes before the winner. */
 static void prefer_device(Searcher *s)
 {
-    const Candidate *best = best_of(s);
+    const Candidate *best = best_of(s, 0);
     if (best)
         search_enter(s, &best->choice);
     const Candidate x = best ? search_without_host(s, best) : (Candidate){0};
-    if (!best || x.cost.step > search_fastest_tried(s) / (1 - tie))
+    if (!best || search_seconds(&x) > search_fastest_tried(s) / (1 - tie))
         return;
     const int at = (int)(best - s->all.at);
     vec_push(s->arena, &s->all);
@@ -426,33 +429,19 @@ static void prefer_device(Searcher *s)
     search_forget_tried(s);
 }
 
-/* The first within a tie of the fastest with so many tensor ranks; NULL: none works. */
-static const Candidate *best_of_tensor(const Searcher *s, int tensor)
-{
-    const Choice like = {.tensor = tensor};
-    const Candidate *fastest = search_fastest_of(s, &like, 0);
-    for (int i = 0; i < s->all.n && fastest && search_works(fastest); i++) {
-        const Candidate *x = &s->all.at[i];
-        if (search_works(x) && same_tensor(&x->choice, &like) &&
-            x->cost.step <= fastest->cost.step / (1 - tie))
-            return x;
-    }
-    return NULL;
-}
-
 /* Searches the escalating settings of the best with so many tensor ranks, then tries others with its
  * settings, until none is faster. */
 static void try_escalations_of(Searcher *s, int tensor, bool single)
 {
     double before = INFINITY;
-    for (const Candidate *best; (best = best_of_tensor(s, tensor)) && best->cost.step < before;) {
+    for (const Candidate *best; (best = best_of(s, tensor)) && best->cost.step < before;) {
         search_enter(s, &best->choice);
         const Candidate x = search_escalate_otherwise(s, best);
         before = fmin(x.cost.step, best->cost.step);
         if (x.cost.step < best->cost.step * (1 - tie))
             *vec_push(s->arena, &s->all) = x;
         if (!single)
-            try_escalation_elsewhere(s, *best_of_tensor(s, tensor));
+            try_escalation_elsewhere(s, *best_of(s, tensor));
     }
 }
 
@@ -464,7 +453,7 @@ static void try_escalations(Searcher *s)
     s->many = true;
     s->cuts = s->effort != SEARCH_WHOLE;
     s->single = false;
-    const Candidate *best = best_of(s);
+    const Candidate *best = best_of(s, 0);
     const int first = best ? choice_tensor(&best->choice) : 0;
     if (best)
         try_escalations_of(s, first, single);
@@ -502,11 +491,11 @@ static const unsigned of_attending = 1u << SETTING_SCHEDULE | 1u << SETTING_CONT
  * the fastest layout of so many groups. The slowest of few groups waits less, by up to MOST_SPREAD. */
 static void try_forms(Searcher *s)
 {
-    for (int i = 0; i < s->data.n && best_of(s); i++) {
+    for (int i = 0; i < s->data.n && best_of(s, 0); i++) {
         const Choice *c = &s->data.at[i].choice;
-        const Candidate *of = search_fastest_of(s, c, c->data);
+        const Candidate *of = search_fastest_of(s, choice_tensor(c), c->data);
         search_enter(s, c);
-        if (of && search_works(of) && of->cost.step < MOST_SPREAD * search_fastest(s))
+        if (of && search_works(of) && search_seconds(of) < MOST_SPREAD * search_fastest(s))
             try_in_forms(s, of, of_attending, true);
     }
 }
@@ -541,13 +530,13 @@ static Candidate *find_best(Searcher *s)
     try_layers(s);
     try_escalations(s);
     Candidate *best = best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
-    best = best ? best : best_of(s);
+    best = best ? best : best_of(s, 0);
     while (best && !best->plan) { /* the next one, if what was judged in haste does not work after all */
         const CostBatches batches = best->cost.batches;
         search_evaluate(s, s->arena, best, diags_new(s->arena));
         search_forget_tried(s);
         best->cost.batches = batches;
-        best = best->plan ? best : best_of(s);
+        best = best->plan ? best : best_of(s, 0);
     }
     if (s->single && !best && last->evaluated) {
         search_evaluate(s, s->arena, last, s->diags);
@@ -600,7 +589,7 @@ Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting,
     s.drawn = drawn_new(a);
     search_variants(&s, &like, varies, 1u << SCHEDULES_SIMPLE);
     try_escalations(&s);
-    Candidate *best = best_of(&s);
+    Candidate *best = best_of(&s, 0);
     if (best)
         search_evaluate(&s, a, best, s.diags);
     search_forget(&s);
@@ -627,7 +616,8 @@ static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort
     Candidate *best = choose_programs(&s) ? find_best(&s) : NULL;
     search_forget(&s);
     if (!best && any_too_slow(&s)) {
-        diag_error(d, p->sequence_span, "no layout takes less than %s", time_text(a, other, 3));
+        diag_error(d, p->sequence_span, "no layout takes less than %s",
+                   time_text(a, step_seconds(s.program, other), 3));
         return (Found){0};
     }
     if (!best && p->layout.tensor.is_auto)
