@@ -10,8 +10,7 @@
 /* NULL: the program's layout leaves the setting open already, or cannot. */
 static const Program *opened(Arena *a, const Program *p, int setting)
 {
-    Program *open = NEW(a, Program);
-    *open = *p;
+    Program *open = memcpy(NEW(a, Program), p, sizeof *p);
     return setting_leave_open(setting, &open->layout) ? open : NULL;
 }
 
@@ -64,8 +63,7 @@ static bool would_fit(Searcher *s, const Candidate *near, int setting)
 
 const Program *search_with_group(Arena *a, const Program *p, int group)
 {
-    Program *with = NEW(a, Program);
-    *with = *p;
+    Program *with = memcpy(NEW(a, Program), p, sizeof *p);
     with->layout.saving = saving_by(RECOMPUTE_FULL, 0);
     with->layout.saving.group = group;
     return with;
@@ -84,9 +82,8 @@ static int group_that_fits(Searcher *s, const Candidate *near)
 /* The host memory needed by the first candidate that fits if a host has `memory` bytes; 0: none fits. */
 static double needs_of_host(Searcher *s, const Candidate *near, double memory)
 {
-    Program *p = NEW(s->arena, Program);
+    Program *p = memcpy(NEW(s->arena, Program), s->program, sizeof *p);
     double host;
-    *p = *s->program;
     p->cluster.host_memory = memory;
     fits_in(s, p, near, SETTING_OFFLOAD, false, &host);
     return host;

@@ -1,12 +1,10 @@
 /* search/escalation.c: memory escalation: if memory is too small, settings (layout/) advance one by one to
- * values that need less memory and more time. It also gives lower bounds for candidates before they are
- * tried. */
+ * values that need less memory and more time. */
 #include "search/internal.h"
 
 #include "burst_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The values of one ladder of a setting, by falling memory. */
@@ -430,7 +428,7 @@ Candidate search_save_more(Searcher *s, const Candidate *best)
     return t.best;
 }
 
-/* ---- lower bounds of a candidate ---- */
+/* ---- points: what fits without attention's buffers ---- */
 
 /* As search_evaluate, but asks only whether activations fit, or all values of a step. */
 void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d)
@@ -504,92 +502,11 @@ static bool take_point(const Searcher *s, Candidate *x, const Candidate *point)
     return true;
 }
 
-/* A draft for bounds alone. */
-static Draft bounded(Searcher *s, Arena *a, const Choice *c)
-{
-    return search_uncopied(s, search_begin(s, a, diags_new(a), c));
-}
-
-/* By computing alone, cached for all that compute the same. */
-static double computing_seconds(Searcher *s, Arena *a, const Choice *c, const Draft *t)
-{
-    double *shared = search_computing(s, c), least = shared ? *shared : 0;
-    if (!least && t->attention.n)
-        least = sequence_seconds(s->program, cost_bound_computing(a, t).any_weights);
-    if (shared)
-        *shared = least;
-    return least;
-}
-
-/* With attention that takes its computing, or its bytes over the busiest link. */
-static double moving_seconds(Searcher *s, Arena *a, const Draft *of)
-{
-    Draft t = *of;
-    t.attended = choice_keeps_tail(&t.choice) ? NULL : search_attended_least(s, of);
-    return t.attended ? sequence_seconds(s->program, cost_bound(a, &t).any_weights) : 0;
-}
-
-/* With simulated attention. */
-static Bound simulated(Searcher *s, Arena *a, Draft *t)
-{
-    search_add_ranges(s, a, t);
-    t->attended = search_busiest(s, t);
-    return cost_bound(a, t);
-}
-
-/* For any value of `weights`. Most candidates lose by computing alone; then most by the bytes that attention
- * moves, before it is simulated. */
-static double least_seconds(Searcher *s, const Choice *c)
-{
-    const double most = search_to_win(s, c), *known = search_computing(s, c);
-    if (known && *known > most)
-        return *known;
-    Arena *a = arena_new();
-    Draft t = bounded(s, a, c);
-    double least = computing_seconds(s, a, c, &t);
-    if (t.attention.n && least <= most)
-        least = fmax(least, moving_seconds(s, a, &t));
-    if (t.attention.n && least <= most)
-        least = sequence_seconds(s->program, simulated(s, a, &t).any_weights);
-    arena_free(a);
-    return least;
-}
-
-double search_least_own(Searcher *s, const Candidate *x)
-{
-    Arena *a = arena_new();
-    Draft t = bounded(s, a, &x->choice);
-    const double least = t.attention.n ? sequence_seconds(s->program, simulated(s, a, &t).step) : 0;
-    arena_free(a);
-    return least;
-}
-
-double search_least_computing(Searcher *s, const Candidate *x)
-{
-    const double *known = search_computing(s, &x->choice);
-    if (known && *known)
-        return *known;
-    Arena *a = arena_new();
-    const Draft t = bounded(s, a, &x->choice);
-    const double least = computing_seconds(s, a, &x->choice, &t);
-    arena_free(a);
-    return least;
-}
-
-double search_least_moving(Searcher *s, const Candidate *x)
-{
-    Arena *a = arena_new();
-    const Draft t = bounded(s, a, &x->choice);
-    const double least = t.attention.n ? moving_seconds(s, a, &t) : 0;
-    arena_free(a);
-    return least;
-}
-
 /* With a point that may win at the step to undercut now, others may be lower: only the first bound holds
  * later. */
 double search_least(Searcher *s, const Candidate *x)
 {
-    const double first = least_seconds(s, &x->choice);
+    const double first = search_least_any(s, &x->choice);
     if (first > search_to_win(s, &x->choice))
         return first;
     const Points p = points_of(s, x, false);
@@ -598,7 +515,7 @@ double search_least(Searcher *s, const Candidate *x)
     for (; i < p.evaluated.n && least > search_to_win(s, &x->choice); i++) {
         Candidate y = *x;
         if (search_works(&p.evaluated.at[i]))
-            least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? least_seconds(s, &y.choice) : 0);
+            least = fmin(least, take_point(s, &y, &p.evaluated.at[i]) ? search_least_any(s, &y.choice) : 0);
     }
     return i == p.evaluated.n && isfinite(least) ? fmax(first, least) : first;
 }
@@ -682,73 +599,6 @@ bool search_escalate_from_points(Searcher *s, const Candidate *x, double *least)
     return any && all;
 }
 
-/* ---- less strain ---- */
-
-void search_add_rival(Searcher *s, const Candidate *x)
-{
-    Arena *a = arena_new();
-    Rival r = {*x, {0}};
-    Draft t = search_begin(s, a, diags_new(a), &x->choice);
-    if (t.attention.n && !x->choice.of_mask) {
-        search_add_ranges(s, a, &t);
-        const Memory m = memory_make(a, &t);
-        const StepParts *p = search_busiest(s, &t);
-        r.strain.memory = (double)(m.total + m.beside) + (double)(m.scratch + m.keys);
-        for (int k = 0; k < p->kinds; k++)
-            for (int i = ATTEND_FORWARD; i <= ATTEND_BACKWARD; i++) {
-                const AttentionTime *time = &p->kind[k].time[i];
-                r.strain.seconds += p->kind[k].layers * time->seconds;
-                r.strain.link += p->kind[k].layers * time->link_bytes;
-                r.strain.nic += p->kind[k].layers * time->nic_bytes;
-                r.strain.busiest += p->kind[k].layers * time->moving;
-            }
-        *vec_push(s->arena, s->rivals) = r;
-    }
-    arena_free(a);
-}
-
-void search_drop_rival(Searcher *s, const Candidate *x)
-{
-    s->rivals->n -= s->rivals->n > 0 && s->rivals->at[s->rivals->n - 1].of.order == x->order;
-}
-
-/* Whether two candidates differ only in weights and in how ranks exchange attention. */
-static bool same_but_exchange(const Searcher *s, const Candidate *x, const Candidate *y)
-{
-    static const unsigned may = 1u << SETTING_SCHEDULE | 1u << SETTING_CONTEXT | 1u << SETTING_PLACEMENT |
-                                1u << SETTING_TRAVEL | 1u << SETTING_WEIGHTS;
-    bool same = choice_exchanges(&x->choice) == choice_exchanges(&y->choice) &&
-                x->choice.latents == y->choice.latents && choice_same(&x->choice, &y->choice, KEY_COUNTS) &&
-                /* a schedule's best by its plan is compared over drawn batches */
-                (!mask_draws(s->program) || x->choice.schedule == y->choice.schedule);
-    for (int i = 0; i < SETTING_COUNT && same; i++)
-        same = (may >> i & 1) || x->value[i] == y->value[i];
-    return same;
-}
-
-static const Rival *rival_of(const Searcher *s, const Candidate *x)
-{
-    for (int i = 0; i < s->rivals->n; i++)
-        if (s->rivals->at[i].of.order == x->first)
-            return &s->rivals->at[i];
-    return NULL;
-}
-
-bool search_outdone(Searcher *s, const Candidate *x)
-{
-    const Rival *own = rival_of(s, x);
-    const double most = step_seconds(s->program, search_to_win(s, &x->choice));
-    bool outdone = false;
-    for (int i = 0; i < s->rivals->n && own && !outdone; i++) {
-        const Rival *r = &s->rivals->at[i];
-        const Strain *a = &r->strain, *b = &own->strain;
-        const bool simpler = r->of.order < own->of.order || b->seconds - a->seconds > SEARCH_TIE * most;
-        outdone = r != own && simpler && a->seconds <= b->seconds && a->link <= b->link && a->nic <= b->nic &&
-                  a->busiest <= b->busiest && a->memory <= b->memory && same_but_exchange(s, &r->of, x);
-    }
-    return outdone;
-}
-
 /* ---- another candidate's escalation ---- */
 
 double search_least_alike(Searcher *s, const Candidate *x)
@@ -756,7 +606,7 @@ double search_least_alike(Searcher *s, const Candidate *x)
     Choice c = x->choice;
     if (setting_recompute.second_ladder(s->program))
         setting_recompute.take(s->program, &c, 0);
-    return least_seconds(s, &c);
+    return search_least_any(s, &c);
 }
 
 Candidate search_save_alike(Searcher *s, const Candidate *x, bool *slow)

@@ -312,15 +312,17 @@ void search_evaluate_activations(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Lower bound in seconds for a candidate with the first values of escalating settings, for any escalation it
  * needs and any value of weights. */
 double search_least(Searcher *s, const Candidate *x);
-/* Lower ones, sooner: by computing alone; by the bytes that attention moves, 0 if they are not known sooner.
- */
-double search_least_computing(Searcher *s, const Candidate *x);
-double search_least_moving(Searcher *s, const Candidate *x);
-double search_least_own(Searcher *s, const Candidate *x); /* for its own value of weights */
 /* Escalates from what fits without attention's buffers, where that may win; without drawn batches also from
  * the first values, so that the table has the candidate. *least becomes at most the bound of what may not
  * win. Returns false if it ends without a candidate that fits: then all values are to be tried. */
 bool search_escalate_from_points(Searcher *s, const Candidate *x, double *least);
+/* ---- search/bounds.c ---- */
+/* Lower bounds in seconds: for any value of weights, by computing alone, by the bytes that attention moves (0
+ * if they are not known sooner than its simulation), and by its simulation; for its own value of weights. */
+double search_least_computing(Searcher *s, const Candidate *x);
+double search_least_moving(Searcher *s, const Candidate *x);
+double search_least_any(Searcher *s, const Choice *c);
+double search_least_own(Searcher *s, const Candidate *x);
 /* Adds it to the rivals. */
 void search_add_rival(Searcher *s, const Candidate *x);
 void search_drop_rival(Searcher *s, const Candidate *x); /* the last one, if it is this one */

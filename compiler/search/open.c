@@ -1,5 +1,6 @@
 /* search/open.c: what a layout leaves open beside the values of its settings: whether to offload if it does
- * not say, `tensor` if nothing fits, and in a program that infers whether ranks have all weights. */
+ * not say, `tensor` if nothing fits, and in a program that infers whether ranks have all weights. Such a
+ * program also has plans of shorter prompts. */
 #include "search/internal.h"
 
 #include <math.h>
@@ -24,8 +25,7 @@ static Found advise_tensor(Diags *d, const Program *p, Found f)
 
 static const Program *with_open_offload(Arena *a, const Program *p)
 {
-    Program *with = NEW(a, Program);
-    *with = *p;
+    Program *with = memcpy(NEW(a, Program), p, sizeof *p);
     with->layout.offload.is_auto = true;
     return with;
 }
@@ -58,8 +58,7 @@ static double prompt_seconds(const Found *f)
 
 static Found with_weights(Arena *a, Diags *d, const Program *p, Sharding sharding)
 {
-    Program *with = NEW(a, Program);
-    *with = *p;
+    Program *with = memcpy(NEW(a, Program), p, sizeof *p);
     with->layout.weights = (Setting){.value = sharding, .span = p->layout.weights.span};
     return search_grouped(a, d, with);
 }
@@ -106,4 +105,58 @@ Found search_open(Arena *a, Diags *d, const Program *p)
     const Program *open = opens ? with_open_offload(a, p) : p;
     return p->infer.lengths && p->layout.weights.is_auto ? search_weights(a, d, open)
                                                          : search_grouped(a, d, open);
+}
+
+/* ---- shorter prompts: their plans have the longest one's choice, and its places in memory ---- */
+
+/* The same program for prompts of another length. */
+static const Program *of_length(Arena *a, const Program *p, int64_t length)
+{
+    Program *q = memcpy(NEW(a, Program), p, sizeof *p);
+    Mask *mask = NEW_ARRAY(a, Mask, p->mask_count);
+    q->sequence = length;
+    q->masks = mask;
+    for (int i = 0; i < p->mask_count; i++) {
+        mask[i] = p->masks[i];
+        mask[i].keys = NULL;
+        mask[i].block_time = NULL;
+    }
+    return q;
+}
+
+/* Each value is at most as large as that of the longest, in whose place it is. */
+static bool fits_in(const Draft *t, const Draft *longest)
+{
+    return t->partition->max_tokens <= longest->partition->max_tokens &&
+           t->memory.scratch <= longest->memory.scratch && t->memory.keys <= longest->memory.keys;
+}
+
+static bool prove(Arena *a, Diags *d, const Draft *longest, int64_t length, double *first)
+{
+    const Program *p = of_length(a, longest->program, length);
+    const Choice c = choice_on(p, &longest->choice);
+    const Draft t = draft_make(a, d, p, &c);
+    if (!t.attention.n || !verify(a, d, &t) || !verify_step(a, d, &t))
+        return false;
+    if (!fits_in(&t, longest)) {
+        diag_error(d, p->infer.span,
+                   "the plan for length %lld does not fit in the memory of the longest one's",
+                   (long long)length);
+        return false;
+    }
+    *first = cost_draft(a, &t, HUGE_VAL).step;
+    return true;
+}
+
+bool search_lengths(Arena *a, Diags *d, const Plan *plan, double first[MOST_LENGTHS])
+{
+    const Draft *longest = plan_draft(plan);
+    const Infer *n = &longest->program->infer;
+    bool holds = true;
+    for (int i = 0; i < n->lengths - 1 && holds; i++) {
+        holds = prove(a, d, longest, n->length[i], &first[i]);
+        if (!holds)
+            diag_note(d, n->span, "of the plan for prompts of %lld tokens", (long long)n->length[i]);
+    }
+    return holds;
 }

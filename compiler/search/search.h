@@ -47,7 +47,6 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
 /* ---- search/open.c ---- */
 /* As search(), with `offload` open if the layout does not mention it. The plan's program then has it. */
 Found search_open(Arena *a, Diags *d, const Program *p);
-/* ---- search/lengths.c ---- */
 /* Proves the plans of all lengths of prompts but the longest, which is the plan itself. first: seconds until
  * their first token. False after an error. */
 bool search_lengths(Arena *a, Diags *d, const Plan *plan, double first[MOST_LENGTHS]);
