@@ -330,7 +330,7 @@ Active search_active(Searcher *s, Arena *a, const Draft *t)
     const int pieces = partition_scan_pieces(t->program, t->partition);
     for (int i = 0; i < s->active.n; i++) {
         const Active *x = &s->active.at[i];
-        if (x->state == s->counts_state && x->tokens == t->partition->max_tokens && x->pieces == pieces &&
+        if (x->judged == s->judged && x->tokens == t->partition->max_tokens && x->pieces == pieces &&
             choice_same(&x->choice, &t->choice, keys))
             return *x;
     }
@@ -340,8 +340,9 @@ Active search_active(Searcher *s, Arena *a, const Draft *t)
     const Active x = {.choice = t->choice,
                       .tokens = t->partition->max_tokens,
                       .pieces = pieces,
-                      .state = s->counts_state,
-                      .device = (size_t)(s->counts_state ? f->live_peak : flow_active_peak(a, f, false)),
+                      .judged = s->judged,
+                      .device = (size_t)(s->judged == JUDGED_VALUES ? f->live_peak
+                                                                    : flow_active_peak(a, f, false)),
                       .host = (size_t)flow_active_peak(a, f, true)};
     *vec_push(s->arena, &s->active) = x;
     return x;

@@ -63,16 +63,13 @@ static bool has_room(const Candidate *x, int setting)
  * it. */
 static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
 {
-    Near key = {.setting = setting,
-                .last = w.last,
-                .activations_only = s->activations_only,
-                .counts_state = s->counts_state};
+    Near key = {.setting = setting, .last = w.last, .judged = s->judged};
     for (int i = 0; i < SETTING_COUNT; i++)
         key.value[i] = settings[i]->escalates && i != setting ? from->value[i] : 0;
     for (int i = 0; i < s->nears.n; i++) {
         Near *n = &s->nears.at[i];
-        if (n->setting == setting && n->last == w.last && n->activations_only == s->activations_only &&
-            n->counts_state == s->counts_state && memcmp(n->value, key.value, sizeof key.value) == 0)
+        if (n->setting == setting && n->last == w.last && n->judged == s->judged &&
+            memcmp(n->value, key.value, sizeof key.value) == 0)
             return n;
     }
     key.found = w.last;
@@ -152,7 +149,7 @@ static void try_fewer_layers(Searcher *s, const Candidate *from)
 {
     const bool host_alone = from->too_large && from->fits_device;
     int fits = 0, large = s->program->model.layers;
-    if (!host_alone || s->activations_only || fits_otherwise(s) || !may_keep_layers(s, from))
+    if (!host_alone || s->judged || fits_otherwise(s) || !may_keep_layers(s, from))
         return;
     Candidate found = {0};
     while (fits + 1 < large) {
@@ -244,7 +241,7 @@ bool search_excludes(const Searcher *s, const Candidate *x, int setting)
 static bool too_large_anyhow(Searcher *s, const Candidate *from)
 {
     Candidate x = search_untried(from);
-    if (!s->cuts || s->activations_only || !from->too_large || from->fits_device || !take_smallest(s, &x) ||
+    if (!s->cuts || s->judged || !from->too_large || from->fits_device || !take_smallest(s, &x) ||
         search_fits_device(s, &x.choice))
         return false;
     for (int setting = 0; setting < SETTING_COUNT; setting++) {
@@ -459,31 +456,31 @@ static bool need_alike(Searcher *s, const Candidate *x, const Candidate *y)
     return same && search_parted(s, a)->partition->max_tokens == search_parted(s, b)->partition->max_tokens;
 }
 
-static bool points_hold(Searcher *s, const Points *p, const Candidate *x, bool state)
+static bool points_hold(Searcher *s, const Points *p, const Candidate *x, Judged judged)
 {
-    return p->state == state &&
-           (state ? need_alike(s, &p->of, x) : choice_same(&p->of.choice, &x->choice, KEY_ACTIVATIONS));
+    return p->judged == judged &&
+           (judged == JUDGED_VALUES ? need_alike(s, &p->of, x)
+                                    : choice_same(&p->of.choice, &x->choice, KEY_ACTIVATIONS));
 }
 
 /* Candidates with equal activation memory differ only in other memory. Without that memory, the settings
- * that fit are points, and no such candidate needs less than all of them. state: with the memory of
- * parameters, gradients and moments, which differs between values of `weights`. */
-static Points points_of(Searcher *s, const Candidate *x, bool state)
+ * that fit are points, and no such candidate needs less than all of them. The memory of parameters, gradients
+ * and moments, which JUDGED_VALUES counts, differs between values of `weights`. */
+static Points points_of(Searcher *s, const Candidate *x, Judged judged)
 {
     for (int i = 0; i < s->points.n; i++)
-        if (points_hold(s, &s->points.at[i], x, state))
+        if (points_hold(s, &s->points.at[i], x, judged))
             return s->points.at[i];
     const Candidates all = s->all;
     const Tried tried = s->tried;
     s->all = (Candidates){0};
     s->tried = (Tried){0};
-    s->activations_only = true;
-    s->counts_state = state;
+    s->judged = judged;
     search_escalate(s, *x);
-    const Points p = {*x, s->all, state};
+    const Points p = {*x, s->all, judged};
     s->all = all;
     s->tried = tried;
-    s->activations_only = s->counts_state = false;
+    s->judged = JUDGED_ALL;
     *vec_push(s->arena, &s->points) = p;
     return p;
 }
@@ -509,7 +506,7 @@ double search_least(Searcher *s, const Candidate *x)
     const double first = search_least_any(s, &x->choice);
     if (first > search_to_win(s, &x->choice))
         return first;
-    const Points p = points_of(s, x, false);
+    const Points p = points_of(s, x, JUDGED_ACTIVATIONS);
     double least = search_works(&p.evaluated.at[0]) ? first : INFINITY;
     int i = 1;
     for (; i < p.evaluated.n && least > search_to_win(s, &x->choice); i++) {
@@ -582,7 +579,7 @@ static bool is_unescalated(const Candidate *point)
  * is known for all with the same list of operations, and most of that is too slow by its lower bound. */
 bool search_escalate_from_points(Searcher *s, const Candidate *x, double *least)
 {
-    const Points p = points_of(s, x, true);
+    const Points p = points_of(s, x, JUDGED_VALUES);
     bool any = false, all = true;
     for (int i = 0; i < p.evaluated.n && all; i++) {
         const Candidate *point = &p.evaluated.at[i];

@@ -110,8 +110,8 @@ static void add_rows(Searcher *s, const Candidate *best, Found *f)
 static bool has_several(const Searcher *s, const Candidate *best, int setting)
 {
     bool several = false;
-    for (int i = 0; i < s->skipped.n && setting == SETTING_DATA; i++)
-        several |= s->skipped.at[i].tensor == best->choice.tensor;
+    for (int i = 0; i < s->pruned.groups.n && setting == SETTING_DATA; i++)
+        several |= s->pruned.groups.at[i].tensor == best->choice.tensor;
     for (int i = 0; i < s->all.n && !several; i++) {
         const Candidate *x = &s->all.at[i];
         several = same_tensor(&x->choice, &best->choice) &&
@@ -154,8 +154,8 @@ static double fastest_alike(const Searcher *s)
 /* Remarks on schedules of which no candidate was tried. */
 static void remark_slow(Searcher *s, Text *t)
 {
-    for (int i = 0; i < s->slow.n; i++) {
-        const Slow *slow = &s->slow.at[i];
+    for (int i = 0; i < s->pruned.slow.n; i++) {
+        const Slow *slow = &s->pruned.slow.at[i];
         bool tried = false;
         for (int j = 0; j < s->all.n; j++)
             tried |= s->all.at[j].choice.schedule == slow->schedule;
@@ -168,24 +168,25 @@ static void remark_slow(Searcher *s, Text *t)
 
 static void remark_untried(Searcher *s, const Choice *best, Text *t)
 {
-    for (int i = 0; i < s->skipped.n; i++)
-        if (s->skipped.at[i].tensor == best->tensor)
+    const Pruned *p = &s->pruned;
+    for (int i = 0; i < p->groups.n; i++)
+        if (p->groups.at[i].tensor == best->tensor)
             text_printf(t, "%-5d not tried: at least %s even with perfect balance and overlap\n",
-                        s->skipped.at[i].data,
-                        time_text(s->arena, step_seconds(s->program, s->skipped.at[i].least), 3));
+                        p->groups.at[i].data,
+                        time_text(s->arena, step_seconds(s->program, p->groups.at[i].least), 3));
     remark_slow(s, t);
-    if (s->unfit)
-        text_printf(t, "%d more not tried: they do not fit even without communication buffers\n", s->unfit);
-    if (s->cut)
+    if (p->unfit)
+        text_printf(t, "%d more not tried: they do not fit even without communication buffers\n", p->unfit);
+    if (p->cut)
         text_printf(t,
                     "%d more not tried: they are slower with any setting of weights, even if gathers and "
                     "reductions took no time\n",
-                    s->cut);
-    if (s->outdone)
+                    p->cut);
+    if (p->outdone)
         text_printf(t,
                     "%d more not tried: another's attention takes no longer, sends no more and needs no more "
                     "memory\n",
-                    s->outdone);
+                    p->outdone);
 }
 
 /* A plan that uses a host's memory which no cluster file gives. */

@@ -70,17 +70,20 @@ typedef struct Modelled {
 } Modelled;
 enum { MODELLED = 32 }; /* the last ones */
 enum { ATTENDED = 8 }; /* the last ones; candidates with the same attention are consecutive */
+/* Of what candidates are judged: all; whether activations alone fit; whether a step's values do, with
+ * parameters, gradients and moments. */
+typedef enum Judged { JUDGED_ALL, JUDGED_ACTIVATIONS, JUDGED_VALUES } Judged;
 /* The escalated settings at which candidates with equal activation memory fit, counting activations only:
  * none of them needs less than all of these. */
 typedef struct Points {
     Candidate of;
     Candidates evaluated;
-    bool state; /* with parameters, gradients and moments */
+    Judged judged;
 } Points;
 /* Where a setting's ladder up to `last` ended, with these values of the other escalating settings. */
 typedef struct Near {
     int setting, last, value[SETTING_COUNT], found;
-    bool activations_only, counts_state;
+    Judged judged;
 } Near;
 /* For a schedule in given sizes, each direction: whether every attention has the rank's own queries, or its
  * own keys. STATIONARY_NONE: neither, or a pair of chunks is not computed exactly once. */
@@ -126,20 +129,36 @@ typedef struct StepFigures {
     bool unpacked;
 } StepFigures;
 
-/* Bytes of a step's activations, or of all its values (state), at their peak, on the device and on the
- * host: without attention's buffers. */
+/* Bytes of the values that are judged, at their peak, on the device and on the host: without attention's
+ * buffers. */
 typedef struct Active {
     Choice choice;
     int64_t tokens;
     int pieces;
-    bool state;
+    Judged judged;
     size_t device, host;
 } Active;
 
 /* Schedules that are tried together: without sizes to choose; rings of all sizes whose ranks share heads;
  * other rings of all sizes. */
 typedef enum ScheduleKind { SCHEDULES_SIMPLE, SCHEDULES_SHARING, SCHEDULES_LEVELS } ScheduleKind;
+/* What was not tried, by its lower bound and for other reasons. */
 typedef struct Slow { const SchedText *schedule; double least; } Slow;
+typedef struct Pruned {
+    Vec(Skipped) groups;  /* numbers of groups, by perfect balance and overlap */
+    Vec(Slow) slow;       /* the lowest bound of each schedule, */
+    Candidate nearest;    /* and the candidate with the lowest of all, */
+    double least;         /* which is this */
+    int cut, unfit, outdone; /* how many: by these bounds; that do not fit; by search_outdone */
+} Pruned;
+
+/* Candidates that are tried as variants of a layout. */
+typedef struct Variants {
+    const Candidate *of; /* NULL: all combinations are tried */
+    unsigned vary;       /* bits of settings in which they may differ from it */
+    bool in_form; /* each schedule in each partition is to be compared, however slow by its plan */
+    bool alike;   /* with the escalated settings of `of` */
+} Variants;
 
 typedef struct Searcher {
     Arena *arena;
@@ -149,6 +168,8 @@ typedef struct Searcher {
     const char *remarks; /* why some numbers of them are invalid */
     SearchEffort effort;
     double other; /* seconds of another program, which this one's must undercut; INFINITY: none */
+    bool advises; /* if nothing fits, settings that would fit are searched and reported */
+    /* what candidates share */
     MaskMap **maps;
     AllParted parted;
     DrawnInputs *drawn; /* NULL: each candidate draws its own */
@@ -165,34 +186,26 @@ typedef struct Searcher {
     int attends; /* how many are stored */
     Modelled modelled[MODELLED];
     int models; /* how many were stored */
-    int evaluations; /* candidates that went through the passes, including those for activations only */
     Speeds *speeds; /* computed on first use */
+    Vec(Points) points;
+    Vec(Near) nears;
+    /* what is tried */
     Candidates data; /* numbers of groups to try, falling, of each program */
-    Rivals *rivals; /* of the current number of groups: whose strain is known */
-    Candidates all;  /* tried candidates, simpler ones first */
-    Tried tried;
-    Vec(Skipped) skipped;
-    const Candidate *like; /* schedules with levels are tried as variants of it; NULL: in all combinations */
-    unsigned varies;       /* bits of settings in which those may differ from it */
-    bool like_in_form; /* each schedule in each partition is to be compared, however slow by its plan */
-    bool alike; /* with the escalated settings of `like` */
-    Vec(Slow) slow; /* for each schedule, candidates that were not tried */
-    Candidate nearest; /* if any was cut: the one with the lowest bound */
-    double nearest_least;
+    Variants variants;
+    bool single; /* the layout leaves nothing open but escalated settings */
     bool many;      /* many candidates: figures of those that surely fit, or surely do not, may be inexact */
     bool thorough; /* but memory is packed as tightly as the winner's */
     bool cuts;      /* candidates that cannot win, or cannot fit, are pruned */
-    bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
-    /* unfit: pruned for that; cut: pruned by lower bounds; outdone: by search_outdone */
-    int unfit, cut, outdone;
-    Vec(Points) points;
-    Vec(Near) nears;
-    bool advises; /* if nothing fits, settings that would fit are searched and reported */
-    bool activations_only; /* candidates are judged by search_evaluate_activations */
-    bool counts_state; /* and by parameters, gradients and moments too */
+    Judged judged;
     unsigned closed; /* bits of settings that do not escalate, since they exclude values of others */
+    /* what was tried */
+    Candidates all;  /* simpler ones first */
+    Tried tried;
+    Rivals *rivals; /* of the current number of groups: whose strain is known */
+    Pruned pruned;
+    int evaluations; /* candidates that went through the passes, including those not judged by all */
+    bool might_fit; /* the last candidate might fit with another schedule, or was pruned as too slow */
     int group; /* nothing fits: group size with which `full(n)` fits; 0: none */
-    bool single; /* the layout leaves nothing open but escalated settings */
     const Draft *refused; /* the last draft that was to be kept and that a proof refused */
 } Searcher;
 
@@ -230,9 +243,8 @@ void memo_add(Arena *a, Memo *m, const Choice *c, unsigned keys);
 /* Tries what may win of all numbers of groups, with the schedules of each kind that search_tries_kind
  * allows. Appends it to s->all, in the order of the candidates. */
 void search_all(Searcher *s);
-/* The same of `like` with other values of the settings in `varies`, and schedules of `kinds`: both are
- * bits. */
-void search_variants(Searcher *s, const Candidate *like, unsigned varies, unsigned kinds);
+/* The same of the variants, with schedules of `kinds`: bits. */
+void search_variants(Searcher *s, Variants v, unsigned kinds);
 /* Candidates with schedules without levels of one number of groups: an index of s->data. */
 int search_count_simple(Searcher *s, int data);
 /* ---- search/search.c ---- */
@@ -359,7 +371,7 @@ bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t);
 double *search_computing(Searcher *s, const Choice *c);
 /* The step's values with offsets. Not exact: perhaps only their memory, or a lower bound. */
 struct Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact);
-/* The peak of the values that s->activations_only judges, cached by all that they depend on. */
+/* The peak of the values that s->judged names, cached by all that they depend on. */
 Active search_active(Searcher *s, Arena *a, const Draft *t);
 /* Whether it is too large with every schedule and the same escalated settings: without attention's buffers,
  * or for the hosts. */

@@ -110,17 +110,15 @@ static ScheduleKind schedule_kind_of(const Program *p, const SchedText *t)
     return t->exchanged >= 0 ? SCHEDULES_SHARING : SCHEDULES_LEVELS;
 }
 
-/* Whether the value is tried: as a variant of s->like only settings in s->varies may differ. If the partition
- * may and the schedule may not, the partition must: it would be the same candidate. */
+/* Whether the value is tried: of a variant only some settings may differ. If the partition may and the
+ * schedule may not, the partition must: it would be the same candidate. */
 static bool is_tried(const Searcher *s, int setting, int value)
 {
-    const unsigned varies = s->varies;
-    if (!s->like)
-        return true;
-    if (setting == SETTING_PARTITION && (varies >> setting & 1) && !(varies >> SETTING_SCHEDULE & 1) &&
-        !s->like_in_form)
-        return s->like->value[setting] != value;
-    return (varies >> setting & 1) || s->like->value[setting] == value;
+    const Variants *v = &s->variants;
+    const bool varies = v->vary >> setting & 1, same = v->of && v->of->value[setting] == value;
+    if (setting == SETTING_PARTITION && varies && !(v->vary >> SETTING_SCHEDULE & 1) && !v->in_form)
+        return !same;
+    return !v->of || varies || same;
 }
 
 /* Position among all candidates: values of the settings before weights, of weights, and of those after. */
@@ -226,7 +224,7 @@ static Listed *list(Searcher *s, Queue *q, const Candidate *data, ScheduleKind k
     }
     l->many = s->effort == SEARCH_CUT || !few;
     l->cuts = l->many && s->effort != SEARCH_WHOLE;
-    if (kind != SCHEDULES_SHARING || s->like) {
+    if (kind != SCHEDULES_SHARING || s->variants.of) {
         q->many |= l->many;
         q->cuts |= l->cuts;
     }
@@ -242,8 +240,8 @@ static void push_listed(const Searcher *s, Queue *q, Listed *l, double least)
         const Candidate *x = &l->open.at[i];
         const bool alone = !l->cuts || x->why_not;
         double bound = alone ? 0 : least;
-        if (!l->cuts && !s->like) /* other lists come first: these are all tried, but not to their end */
-            bound = INFINITY;
+        if (!l->cuts && !s->variants.of)
+            bound = INFINITY; /* other lists come first: these are all tried, but not to their end */
         push_set(q, l, i, alone ? STAGE_ALONE : STAGE_LISTED, bound);
     }
 }
@@ -259,17 +257,18 @@ static void push_kind(Searcher *s, Queue *q, int data, ScheduleKind kind, double
 /* Records a candidate that was pruned with this lower bound. */
 static void note_cut(Searcher *s, const Candidate *x, double least)
 {
+    Pruned *t = &s->pruned;
     int i = 0;
-    while (i < s->slow.n && s->slow.at[i].schedule != x->choice.schedule)
+    while (i < t->slow.n && t->slow.at[i].schedule != x->choice.schedule)
         i++;
-    if (i == s->slow.n)
-        *vec_push(s->arena, &s->slow) = (Slow){x->choice.schedule, least};
-    s->slow.at[i].least = fmin(s->slow.at[i].least, least);
-    if (!s->cut || least < s->nearest_least) {
-        s->nearest = *x;
-        s->nearest_least = least;
+    if (i == t->slow.n)
+        *vec_push(s->arena, &t->slow) = (Slow){x->choice.schedule, least};
+    t->slow.at[i].least = fmin(t->slow.at[i].least, least);
+    if (!t->cut || least < t->least) {
+        t->nearest = *x;
+        t->least = least;
     }
-    s->cut++;
+    t->cut++;
 }
 
 /* Whether all that was tried since is refused for another reason than memory. */
@@ -298,7 +297,7 @@ static bool try_alike(Searcher *s, const Candidate *x)
 {
     if (x->why_not)
         return false;
-    const Candidate y = search_with_escalation(x, s->like);
+    const Candidate y = search_with_escalation(x, s->variants.of);
     bool slow;
     Candidate found = search_save_alike(s, &y, &slow);
     found.alike = true;
@@ -348,20 +347,21 @@ static void try_alone(Searcher *s, Listed *l, const Candidate *x)
     const int from = s->all.n;
     const bool bounded = compares(s, x);
     double least = INFINITY;
-    if (s->alike && is_known(s, x))
+    if (s->variants.alike && is_known(s, x))
         return;
-    if (!(s->alike && try_alike(s, x)) && !(bounded && search_escalate_from_points(s, x, &least)))
+    if (!(s->variants.alike && try_alike(s, x)) && !(bounded && search_escalate_from_points(s, x, &least)))
         search_escalate(s, *x);
     if (bounded && s->all.n == from && isfinite(least))
         note_cut(s, x, least);
-    if (!s->alike && !s->might_fit && x->order == x->first && search_escalates_alike(s, x, first_of(l)))
+    if (!s->variants.alike && !s->might_fit && x->order == x->first &&
+        search_escalates_alike(s, x, first_of(l)))
         l->hopeless = true;
 }
 
 static bool is_outdone(Searcher *s, const Candidate *x)
 {
     const bool outdone = compares(s, x) && search_outdone(s, x);
-    s->outdone += outdone;
+    s->pruned.outdone += outdone;
     return outdone;
 }
 
@@ -440,14 +440,14 @@ static bool is_lost(Searcher *s, const Branch *n)
         const bool slow = n->least >= search_fastest(s) * (1 - SEARCH_TIE);
         const Choice *c = &s->data.at[n->at].choice;
         if (slow && !n->levels)
-            *vec_push(s->arena, &s->skipped) = (Skipped){c->tensor, c->data, n->least};
+            *vec_push(s->arena, &s->pruned.groups) = (Skipped){c->tensor, c->data, n->least};
         return slow;
     }
     const Candidate *x = &n->of->open.at[n->at];
     if (!s->cuts)
         return false;
     if (n->of->hopeless) {
-        s->unfit += members(s, n);
+        s->pruned.unfit += members(s, n);
         return true;
     }
     if (n->least <= search_to_win(s, &x->choice))
@@ -548,18 +548,18 @@ void search_all(Searcher *s)
     run(s, &q);
 }
 
-void search_variants(Searcher *s, const Candidate *like, unsigned varies, unsigned kinds)
+void search_variants(Searcher *s, Variants v, unsigned kinds)
 {
-    const Candidate copy = *like;
+    const Candidate of = *v.of;
     Queue q = queue_new(s);
-    Candidate data = {.value[SETTING_TENSOR] = like->value[SETTING_TENSOR]};
-    search_enter(s, &like->choice);
-    search_take(s, &data, SETTING_DATA, like->value[SETTING_DATA]);
-    s->like = &copy;
-    s->varies = varies;
+    Candidate data = {.value[SETTING_TENSOR] = of.value[SETTING_TENSOR]};
+    search_enter(s, &of.choice);
+    search_take(s, &data, SETTING_DATA, of.value[SETTING_DATA]);
+    s->variants = v;
+    s->variants.of = &of;
     for (int kind = 0; kind <= SCHEDULES_LEVELS; kind++)
         if (kinds >> kind & 1)
             push_listed(s, &q, list(s, &q, &data, (ScheduleKind)kind, q.rivals), 0);
     run(s, &q);
-    s->like = NULL;
+    s->variants = (Variants){0};
 }

@@ -32,10 +32,10 @@ static void note_too_large(Searcher *s)
                   next == most ? bytes_text(s->arena, (double)most, 2)
                                : arena_printf(s->arena, "%s to %s", bytes_text(s->arena, (double)next, 2),
                                               bytes_text(s->arena, (double)most, 2)));
-    if (s->unfit)
+    if (s->pruned.unfit)
         diag_note(s->diags, (Span){0},
                   "%d more candidates were not tried: they do not fit even without communication buffers",
-                  s->unfit);
+                  s->pruned.unfit);
     search_advise(s, near);
     diag_note(s->diags, (Span){0}, "to reduce memory, use more context ranks or a shorter sequence");
 }

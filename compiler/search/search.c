@@ -149,7 +149,7 @@ bool search_layers_may_differ(const Searcher *s)
  * batches may be faster over drawn ones. */
 double search_to_win(Searcher *s, const Choice *c)
 {
-    const bool forms = mask_draws(s->program) && (s->like_in_form || !s->cuts);
+    const bool forms = mask_draws(s->program) && (s->variants.in_form || !s->cuts);
     const double fastest = search_fastest(s),
                  most = forms ? fmin(search_to_be_compared(s, c), MOST_COMPARED * fastest) : fastest;
     return search_layers_may_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
@@ -174,12 +174,12 @@ void search_try(Searcher *s, Candidate *x)
     s->evaluations++;
     search_enter(s, &x->choice);
     say_progress(s, x);
-    if (s->single && !s->activations_only) {
+    if (s->single && !s->judged) {
         search_evaluate(s, s->arena, x, diags_new(s->arena));
         return;
     }
     Arena *a = arena_new();
-    (s->activations_only ? search_evaluate_activations : search_evaluate)(s, a, x, diags_new(a));
+    (s->judged ? search_evaluate_activations : search_evaluate)(s, a, x, diags_new(a));
     x->plan = NULL;
     x->cost.rows = NULL;
     if (x->cost.critical)
@@ -302,10 +302,11 @@ static void try_sharing_like(Searcher *s, const Candidate *like)
         return;
     const bool alike = choice_rows(&like->choice, false) == 1;
     const Choice c = like->choice;
-    search_variants(s, like, order | sizes | (alike ? (1u << SETTING_PARTITION) : 0), sharing);
+    Variants v = {.of = like, .vary = order | sizes | (alike ? (1u << SETTING_PARTITION) : 0)};
+    search_variants(s, v, sharing);
     const Candidate *best = search_fastest_of(s, choice_tensor(&c), 0);
     if (!alike && search_works(best) && sched_has_levels(best->choice.schedule))
-        search_variants(s, best, order | (1u << SETTING_PARTITION), sharing);
+        search_variants(s, (Variants){.of = best, .vary = order | (1u << SETTING_PARTITION)}, sharing);
 }
 
 /* The same for the fastest layout of each number of tensor ranks, and if none works, for the one with the
@@ -318,8 +319,8 @@ static void try_sharing(Searcher *s)
         if (x && search_works(x))
             try_sharing_like(s, x);
     }
-    if (!any && s->cut)
-        try_sharing_like(s, &s->nearest);
+    if (!any && s->pruned.cut)
+        try_sharing_like(s, &s->pruned.nearest);
 }
 
 /* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
@@ -476,10 +477,7 @@ static void try_in_forms(Searcher *s, const Candidate *like, unsigned varies, bo
         if (search_tries_kind(s, like, (ScheduleKind)kind) &&
             (!alike || kind != SCHEDULES_LEVELS || s->program->cluster.world <= MOST_DRAWN))
             kinds |= 1u << kind;
-    s->like_in_form = true;
-    s->alike = alike;
-    search_variants(s, like, varies, kinds);
-    s->like_in_form = s->alike = false;
+    search_variants(s, (Variants){like, varies, true, alike}, kinds);
 }
 
 /* The settings of how ranks attend. */
@@ -560,7 +558,7 @@ static bool any_too_large(const Searcher *s)
 /* Whether any candidate was pruned by its lower bound. */
 static bool any_too_slow(const Searcher *s)
 {
-    bool any = s->cut || s->skipped.n;
+    bool any = s->pruned.cut || s->pruned.groups.n;
     for (int i = 0; i < s->all.n; i++)
         any |= s->all.at[i].too_slow;
     return any;
@@ -587,7 +585,7 @@ Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting,
     s.effort = SEARCH_CUT;
     s.other = most;
     s.drawn = drawn_new(a);
-    search_variants(&s, &like, varies, 1u << SCHEDULES_SIMPLE);
+    search_variants(&s, (Variants){.of = &like, .vary = varies}, 1u << SCHEDULES_SIMPLE);
     try_escalations(&s);
     Candidate *best = best_of(&s, 0);
     if (best)
