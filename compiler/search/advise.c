@@ -152,7 +152,7 @@ const char *search_would_fit(Searcher *s, const Candidate *near)
 
 void search_advise(Searcher *s, const Candidate *near)
 {
-    if (!s->advises)
+    if (s->effort != SEARCH_USUAL || isfinite(s->other))
         return;
     const char *names = search_would_fit(s, near);
     s->group = s->program->layout.saving.upper ? 0 : group_that_fits(s, near);

@@ -168,7 +168,6 @@ typedef struct Searcher {
     const char *remarks; /* why some numbers of them are invalid */
     SearchEffort effort;
     double other; /* seconds of another program, which this one's must undercut; INFINITY: none */
-    bool advises; /* if nothing fits, settings that would fit are searched and reported */
     /* what candidates share */
     MaskMap **maps;
     AllParted parted;
@@ -387,7 +386,7 @@ void search_refuse(Searcher *s);
 /* ---- search/advise.c: the settings that would fit ---- */
 /* "`offload auto` or `host { memory 1100 GiB; }`"; NULL: no single change fits */
 const char *search_would_fit(Searcher *s, const Candidate *near);
-void search_advise(Searcher *s, const Candidate *near); /* if requested */
+void search_advise(Searcher *s, const Candidate *near); /* with the effort of search() */
 /* p with `recompute full(group)`: the first of so many layers saves its input. */
 const Program *search_with_group(Arena *a, const Program *p, int group);
 

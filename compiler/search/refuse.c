@@ -79,6 +79,20 @@ static bool report_schedule(Searcher *s)
     return diags_errors(s->diags) > 0;
 }
 
+/* A single candidate's errors are the user's: those of its last form. */
+static void report_single(Searcher *s)
+{
+    Candidate *last = s->single ? &s->all.at[s->all.n - 1] : NULL;
+    if (!last || !last->evaluated)
+        return;
+    search_evaluate(s, s->arena, last, s->diags);
+    if (s->all.n > 1)
+        diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
+                  choice_text(s->arena, &last->choice));
+    if (last->too_large)
+        search_advise(s, last);
+}
+
 /* The one written setting that refuses candidates, with a refused candidate. Others may be refused by
  * settings that are open, but none by memory, a proof or a second written setting. */
 typedef struct Blamed {
@@ -117,8 +131,9 @@ static bool is_only_reason(const Searcher *s, Blamed blamed)
 void search_refuse(Searcher *s)
 {
     const Layout *l = &s->program->layout;
+    report_single(s);
     if (diags_errors(s->diags) > 0 || report_schedule(s))
-        return; /* a single candidate's errors were reported to the user already */
+        return;
     const Blamed blamed = find_blamed(s);
     if (is_only_reason(s, blamed)) {
         diag_error(s->diags, setting_span(blamed.setting, l), "%s", blamed.by->why_not);

@@ -518,7 +518,6 @@ static Candidate *best_on_batches(Searcher *s)
     return best;
 }
 
-/* A single candidate is kept as evaluated, and its errors are the user's: those of its last form. */
 static Candidate *find_best(Searcher *s)
 {
     choose_data(s);
@@ -527,7 +526,7 @@ static Candidate *find_best(Searcher *s)
     try_sharing(s);
     try_layers(s);
     try_escalations(s);
-    Candidate *best = best_on_batches(s), *last = s->all.n ? &s->all.at[s->all.n - 1] : NULL;
+    Candidate *best = best_on_batches(s);
     best = best ? best : best_of(s, 0);
     while (best && !best->plan) { /* the next one, if what was judged in haste does not work after all */
         const CostBatches batches = best->cost.batches;
@@ -535,14 +534,6 @@ static Candidate *find_best(Searcher *s)
         search_forget_tried(s);
         best->cost.batches = batches;
         best = best->plan ? best : best_of(s, 0);
-    }
-    if (s->single && !best && last->evaluated) {
-        search_evaluate(s, s->arena, last, s->diags);
-        if (s->all.n > 1)
-            diag_note(s->diags, (Span){0}, "this was the smallest candidate that was tried: %s",
-                      choice_text(s->arena, &last->choice));
-        if (last->too_large)
-            search_advise(s, last);
     }
     return best;
 }
@@ -594,22 +585,19 @@ Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting,
     return best ? (Found){.plan = best->plan, .cost = best->cost} : (Found){0};
 }
 
-static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises);
-
 /* Reports why no number of tensor ranks works, by the one that needs least memory. */
 static Found report_tensor(Searcher *s, const Program *p, Diags *d)
 {
     const int n = s->programs.n, tensor = n ? program_tensor(s->programs.at[n - 1]) : 1;
     const Program *with = program_with_tensor(s->arena, d, p, tensor);
-    return with ? search_in(s->arena, d, with, s->effort, s->other, s->advises) : (Found){0};
+    return with ? search_with(s->arena, d, with, s->effort, s->other) : (Found){0};
 }
 
-static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other, bool advises)
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
 {
     Searcher s = search_new(a, p->layout.tensor.is_auto ? diags_new(a) : d, p, search_maps(a, p));
     s.effort = effort;
     s.other = other;
-    s.advises = advises;
     s.drawn = drawn_new(a);
     Candidate *best = choose_programs(&s) ? find_best(&s) : NULL;
     search_forget(&s);
@@ -631,12 +619,4 @@ static Found search_in(Arena *a, Diags *d, const Program *p, SearchEffort effort
     return search_found(&s, best);
 }
 
-Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
-{
-    return search_in(a, d, p, effort, other, false);
-}
-
-Found search(Arena *a, Diags *d, const Program *p)
-{
-    return search_in(a, d, p, SEARCH_USUAL, INFINITY, true);
-}
+Found search(Arena *a, Diags *d, const Program *p) { return search_with(a, d, p, SEARCH_USUAL, INFINITY); }

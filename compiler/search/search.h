@@ -38,9 +38,10 @@ typedef struct Found {
 #define SEARCH_TIE 1e-3 /* a simpler layout wins unless another is faster by more than this fraction */
 /* Plan NULL after errors, which say what would fit. With `tensor` open the plan's program has its value. */
 Found search(Arena *a, Diags *d, const Program *p);
-/* The same without advice if nothing fits. USUAL prunes what cannot win or fit if there are many candidates;
- * for tests, WHOLE never prunes and CUT always does. The choice is the same. other: seconds that a sequence
- * takes with another program, INFINITY: none; what is pruned then need not be slower. */
+/* USUAL prunes what cannot win or fit if there are many candidates; for tests, WHOLE never prunes and CUT
+ * always does. The choice is the same. other: seconds that a sequence takes with another program, INFINITY:
+ * none; what is pruned then need not be slower. search() has USUAL and INFINITY; there is no advice with
+ * others. */
 typedef enum SearchEffort { SEARCH_USUAL, SEARCH_WHOLE, SEARCH_CUT } SearchEffort;
 Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other);
 
