@@ -16,14 +16,6 @@ static const Program *opened(Arena *a, const Program *p, int setting)
 
 /* ---- what would fit ---- */
 
-static const Candidate *first_that_works(const Searcher *t)
-{
-    for (int i = 0; i < t->all.n; i++)
-        if (search_works(&t->all.at[i]) && !choice_why_not(t->arena, t->program, &t->all.at[i].choice))
-            return &t->all.at[i];
-    return NULL;
-}
-
 static void take_first_values(const Searcher *t, Candidate *x)
 {
     for (int i = 0; i < SETTING_COUNT; i++)
@@ -31,34 +23,33 @@ static void take_first_values(const Searcher *t, Candidate *x)
             search_take(t, x, i, 0);
 }
 
-/* Tries a candidate in another program, which leaves a setting open, with escalation of the settings after
- * it; anew: of all. A setting that escalates continues from its first value by itself; of others each value
- * is tried. *host: what the first that fits needs there. */
-static bool fits_in(Searcher *s, const Program *p, const Candidate *near, int setting, bool anew,
-                    double *host)
+/* The first that fits of a candidate in another program, which leaves a setting open, with escalation of the
+ * settings after it; anew: of all. A setting that escalates continues from its first value by itself; of
+ * others each value is tried. */
+static Candidate first_that_fits(Searcher *s, const Program *p, const Candidate *near, int setting, bool anew)
 {
     Searcher t = search_new(s->arena, diags_new(s->arena), p, s->maps);
     const int values = settings[setting]->escalates ? 1 : search_values(&t, setting);
-    const Candidate *fits = NULL;
-    Candidate from = search_untried(near);
+    Candidate from = search_untried(near), found = {0};
     if (anew)
         take_first_values(&t, &from);
-    for (int n = 0; n < values && !fits; n++) {
+    for (int n = 0, i = 0; n < values && !search_works(&found); n++) {
         Candidate x = from;
         if (search_take(&t, &x, setting, n) && !choice_why_not(t.arena, p, &x.choice))
             search_escalate(&t, x);
-        fits = first_that_works(&t);
+        for (; i < t.all.n && !search_works(&found); i++)
+            if (search_works(&t.all.at[i]) && !choice_why_not(t.arena, p, &t.all.at[i].choice))
+                found = t.all.at[i];
     }
-    *host = fits ? fits->host : 0;
     search_forget(&t);
-    return fits;
+    return found;
 }
 
 static bool would_fit(Searcher *s, const Candidate *near, int setting)
 {
     const Program *open = opened(s->arena, s->program, setting);
-    double host;
-    return open && fits_in(s, open, near, setting, false, &host);
+    const Candidate found = open ? first_that_fits(s, open, near, setting, false) : (Candidate){0};
+    return search_works(&found);
 }
 
 const Program *search_with_group(Arena *a, const Program *p, int group)
@@ -72,10 +63,12 @@ const Program *search_with_group(Arena *a, const Program *p, int group)
 /* The smallest group of layers that fits, since it repeats the least; 0: none fits. */
 static int group_that_fits(Searcher *s, const Candidate *near)
 {
-    double host;
-    for (int group = 2; group < s->program->model.layers; group += 1 + group / 6)
-        if (fits_in(s, search_with_group(s->arena, s->program, group), near, SETTING_RECOMPUTE, true, &host))
+    for (int group = 2; group < s->program->model.layers; group += 1 + group / 6) {
+        const Program *with = search_with_group(s->arena, s->program, group);
+        const Candidate found = first_that_fits(s, with, near, SETTING_RECOMPUTE, true);
+        if (search_works(&found))
             return group;
+    }
     return 0;
 }
 
@@ -83,10 +76,8 @@ static int group_that_fits(Searcher *s, const Candidate *near)
 static double needs_of_host(Searcher *s, const Candidate *near, double memory)
 {
     Program *p = memcpy(NEW(s->arena, Program), s->program, sizeof *p);
-    double host;
     p->cluster.host_memory = memory;
-    fits_in(s, p, near, SETTING_OFFLOAD, false, &host);
-    return host;
+    return first_that_fits(s, p, near, SETTING_OFFLOAD, false).host;
 }
 
 /* The smallest host memory that fits, in whole GiB; 0: more of it does not help. */
