@@ -1,5 +1,6 @@
-/* search/escalation.c: memory escalation: if memory is too small, settings (layout/) advance one by one to
- * values that need less memory and more time. */
+/* search/escalation.c: memory escalation finds what fits first: if memory is too small, settings (layout/)
+ * advance one by one to values that need less memory and more time. search/refine.c searches the same
+ * settings for what is fastest. */
 #include "search/internal.h"
 
 #include "burst_int.h"

@@ -340,7 +340,7 @@ void search_drop_rival(Searcher *s, const Candidate *x); /* the last one, if it 
 /* Whether a rival that differs only in how ranks exchange attention strains nothing more, and is simpler or
  * faster by more than the tie. */
 bool search_outdone(Searcher *s, const Candidate *x);
-/* ---- search/escalated.c ---- */
+/* ---- search/refine.c ---- */
 /* The fastest that fits with other values of escalating settings; a copy if none is faster. */
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *best);
 /* ---- search/cache.c ---- */

@@ -1,5 +1,5 @@
-/* search/escalated.c: the fastest values of the escalating settings for a layout whose other settings are
- * decided.
+/* search/refine.c: the fastest values of the escalating settings for a layout whose other settings are
+ * decided, and which memory escalation made fit.
  *
  * An escalating setting saves memory, and what it saves is worth its time if layers can save more values
  * then, or if nothing fits without it. So records of the settings but `recompute` are made one step after the
