@@ -4,10 +4,10 @@
  * An escalating setting saves memory, and what it saves is worth its time if layers can save more values
  * then, or if nothing fits without it. So records of the settings but `recompute` are made one step after the
  * other: from a record, each setting alone advances to its first value with which more is saved (or, if
- * nothing fits, that needs less memory), or to its next value if that is faster. Memory is largest in some
- * part of the step; a setting that does not save memory there gains nothing until another has saved memory
- * there, and then it is a step from that record. A value beyond the next one that is faster without saving
- * memory is not tried. Records whose lower bound cannot win are dropped. */
+ * nothing fits, that needs less memory), or, if that is faster, to its next value or to twice as many chunks
+ * of heads. Memory is largest in some part of the step; a setting that does not save memory there gains
+ * nothing until another has saved memory there, and then it is a step from that record. Records whose lower
+ * bound cannot win are dropped. */
 #include "search/internal.h"
 
 #include <math.h>
@@ -24,7 +24,8 @@ enum {
     AFTER = countof(after_offload),
     OFFLOADED = BEFORE + AFTER,
     OPTIMIZER,
-    PLACES
+    PLACES,
+    HEAD_CHUNKS = BEFORE
 };
 enum { LADDERS = 2 }; /* of `recompute`: parts of what `none` saves; rules */
 
@@ -196,9 +197,17 @@ static bool is_known(const Records *r, const int *value)
     return false;
 }
 
-/* Adds the record, unless it cannot win or is no step. near: it is one where it is only faster, too. Returns
- * whether it was a step. */
-static bool add(Records *r, const int *value, const Record *from, bool near)
+/* Whether a value counts as a step where it is only faster: the next one, and twice as many chunks of heads,
+ * since numbers between these may leave chunks uneven. */
+static bool is_near(const Record *from, const Record *x, int place)
+{
+    return x->value[place] == from->value[place] + 1 ||
+           (place == HEAD_CHUNKS && x->of.choice.head_chunks == 2 * from->of.choice.head_chunks);
+}
+
+/* Adds the record with another value of a setting, unless it cannot win or is no step. Returns whether it was
+ * a step. */
+static bool add(Records *r, const int *value, const Record *from, int place)
 {
     Record x = {.needs = SIZE_MAX, .step = INFINITY};
     memcpy(x.value, value, sizeof x.value);
@@ -207,7 +216,8 @@ static bool add(Records *r, const int *value, const Record *from, bool near)
     if (!make(r, value, &x.of))
         return false;
     x.least = search_least_own(r->s, &x.of);
-    if (x.least >= to_undercut(r) || (!measure(r, &x, from) && !(near && is_faster(r, &x, from))))
+    if (x.least >= to_undercut(r) ||
+        (!measure(r, &x, from) && !(from && is_near(from, &x, place) && is_faster(r, &x, from))))
         return false;
     *vec_push(r->arena, &r->all) = x;
     return true;
@@ -224,7 +234,7 @@ static void split(Records *r, int at)
         memcpy(value, from.value, sizeof value);
         while (++value[place] < values_of(r, place) && !stepped)
             if (place != OPTIMIZER || may_update(r->s->program, value[place]))
-                stepped = add(r, value, &from, value[place] == from.value[place] + 1) && place != OPTIMIZER;
+                stepped = add(r, value, &from, place) && place != OPTIMIZER;
     }
 }
 
@@ -251,7 +261,7 @@ Candidate search_escalate_otherwise(Searcher *s, const Candidate *best)
 {
     Records r = {.s = s, .base = best, .arena = arena_new(), .best = *best, .host = has_escalated(best)};
     const int first[PLACES] = {0};
-    add(&r, first, NULL, false);
+    add(&r, first, NULL, 0);
     for (int at = next_record(&r); at >= 0; at = next_record(&r))
         split(&r, at);
     arena_free(r.arena);
