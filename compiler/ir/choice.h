@@ -57,9 +57,9 @@ typedef enum ChoiceKey {
      * (step/passes/latents.c) */ \
     X(bool, latents, , VALUE, KEY_ATTENDS | KEY_STEP) \
     X(int, masks, , VALUE, 0) /* number of entries in of_mask */ \
-    /* schedule, travel and sizes of each mask's layers; NULL: the fields above, for all layers. With \
-     * of_mask, only the step's list is shared between choices */ \
-    X(const MaskChoice *, of_mask, , VALUE, 0) \
+    /* schedule, travel and sizes of each mask's layers; NULL: the fields above, for all layers. Copies of a \
+     * choice share it */ \
+    X(const MaskChoice *, of_mask, , VALUE, KEY_ATTENDS) \
     X(Sharding, sharding, , VALUE, KEY_STEP) \
     /* number of consecutive ranks that shard the weights; each further group holds a replica. 0: all \
      * ranks */ \

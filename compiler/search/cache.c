@@ -37,7 +37,7 @@ static bool is_loaded(const Searcher *s, const Draft *t)
 static Ranged find_ranges(Searcher *s, const Draft *t)
 {
     Loaded *x = &s->loaded;
-    if (t->choice.of_mask || !x->least || !is_loaded(s, t)) {
+    if (!x->least || !is_loaded(s, t)) {
         forget_loaded(s);
         *x = (Loaded){.choice = t->choice, .arena = arena_new()};
     } else {
@@ -59,14 +59,14 @@ static Ranged find_ranges(Searcher *s, const Draft *t)
         c->ranges = ranges_wanted(x->arena, &with, NULL, &found.open);
     }
     found.choice = x->choice = *c;
-    if (t->choice.of_mask || changed || c->head_pieces > 1)
+    if (changed || c->head_pieces > 1)
         forget_loaded(s);
     return found;
 }
 
 static const Ranged *known_ranges(const Searcher *s, const Draft *t)
 {
-    const int known = t->choice.of_mask ? -1 : memo_find(&s->ranged_choices, &t->choice, KEY_RANGES);
+    const int known = memo_find(&s->ranged_choices, &t->choice, KEY_RANGES);
     return known < 0 ? NULL : &s->ranged.at[known];
 }
 
@@ -96,8 +96,6 @@ Ranged search_ranges(Searcher *s, const Draft *t)
     if (known)
         return *known;
     const Ranged found = find_ranges(s, t);
-    if (t->choice.of_mask)
-        return found;
     memo_add(s->arena, &s->ranged_choices, &t->choice, KEY_RANGES);
     *vec_push(s->arena, &s->ranged) = found;
     return found;
@@ -105,8 +103,6 @@ Ranged search_ranges(Searcher *s, const Draft *t)
 
 const struct StepParts *search_attended(Searcher *s, const Draft *t)
 {
-    if (t->choice.of_mask)
-        return NULL;
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         if (choice_same(&s->attended[i].choice, &t->choice, KEY_RANGES | KEY_RUNS))
             return s->attended[i].parts;
@@ -129,7 +125,7 @@ const struct StepParts *search_attended(Searcher *s, const Draft *t)
 
 const struct StepParts *search_busiest(Searcher *s, const Draft *t)
 {
-    if (t->choice.of_mask || choice_keeps_tail(&t->choice))
+    if (choice_keeps_tail(&t->choice))
         return search_attended(s, t);
     const int known = memo_find(&s->busiest_choices, &t->choice, KEY_RANGES);
     if (known >= 0)
@@ -167,10 +163,10 @@ Draft search_uncopied(Searcher *s, Draft t)
 bool search_attention_holds(Searcher *s, Arena *a, Diags *d, const Draft *t)
 {
     const unsigned keys = KEY_COUNTS | KEY_RANGES | KEY_RUNS;
-    if (!t->choice.of_mask && memo_find(&s->proved, &t->choice, keys) >= 0)
+    if (memo_find(&s->proved, &t->choice, keys) >= 0)
         return true;
     const bool holds = verify_attention(a, d, t);
-    if (holds && !t->choice.of_mask)
+    if (holds)
         memo_add(s->arena, &s->proved, &t->choice, keys);
     return holds;
 }

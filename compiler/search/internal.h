@@ -350,8 +350,7 @@ const Parted *search_parted(Searcher *s, const Choice *c);
 /* As ranges_wanted, launches_wanted and head_pieces_wanted, cached for all choices with the same
  * attention. */
 Ranged search_ranges(Searcher *s, const Draft *t);
-/* As cost_attended, cached for all choices with the same attention; NULL: masks have schedules of their
- * own. */
+/* As cost_attended, cached for all choices with the same attention. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
 /* The same for cost_bound: perhaps the rank alone that computes most, which is kept for all choices. */
 const struct StepParts *search_busiest(Searcher *s, const Draft *t);
