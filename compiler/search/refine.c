@@ -134,8 +134,28 @@ static bool fits(Records *r, Record *x, int value)
     return search_works(&y);
 }
 
+/* Finds the first value that fits from the first on, in growing steps. */
+static int first_from_start(Records *r, Record *x, int end)
+{
+    int large = -1, found = end;
+    for (int at = 1; at < found; at = 4 * at + 3)
+        if (fits(r, x, at))
+            found = at;
+        else
+            large = at;
+    while (found < end && large + 1 < found) {
+        const int at = (large + found) / 2;
+        if (fits(r, x, at))
+            found = at;
+        else
+            large = at;
+    }
+    return found;
+}
+
 /* Finds the first value of the ladder that fits, among those before `from`, which is past the last one or
- * fits by more than what is asked. Memory falls along a ladder. */
+ * fits by more than what is asked. Memory falls along a ladder, but if all values are offloaded, to save more
+ * of them may need less than to recompute them. */
 static int first_that_fits(Records *r, Record *x, int ladder, int from)
 {
     int large = ladder_start(r->s, ladder) - 1, found = from;
@@ -148,7 +168,9 @@ static int first_that_fits(Records *r, Record *x, int ladder, int from)
         at = large < ladder_start(r->s, ladder) && back >= ladder_start(r->s, ladder) ? back
                                                                                       : (large + found) / 2;
     }
-    return found;
+    return found == from && !ladder && x->of.choice.offload_values == OFFLOAD_ALL
+               ? first_from_start(r, x, from)
+               : found;
 }
 
 /* Without the last values, if they do not work in the record. */
