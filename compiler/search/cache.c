@@ -137,15 +137,26 @@ const struct StepParts *search_busiest(Searcher *s, const Draft *t)
     return parts;
 }
 
+/* Whether the step's operations take the same time on all ranks, whatever the partition. */
+static bool is_even(const Program *p, const Draft *t)
+{
+    return t->partition->max_tokens * t->partition->ranks == p->sequence && !cost_mixed(&p->cluster) &&
+           !choice_chunks_keys(&t->choice) && !partition_scan_pieces(p, t->partition) && !p->infer.lengths;
+}
+
 const struct StepModel *search_model(Searcher *s, const Draft *t)
 {
     const unsigned keys = KEY_STEP | KEY_COUNTS | (cost_mixed(&s->program->cluster) ? KEY_ATTENDS : 0);
-    for (int i = 0; i < MODELLED && i < s->models; i++)
-        if (choice_same(&s->modelled[i].choice, &t->choice, keys))
-            return s->modelled[i].model;
+    const bool even = is_even(s->program, t);
+    for (int i = 0; i < MODELLED && i < s->models; i++) {
+        const Modelled *x = &s->modelled[i];
+        const bool alike = even && x->even && x->choice.ranks == t->choice.ranks;
+        if (choice_same(&x->choice, &t->choice, alike ? KEY_STEP : keys))
+            return x->model;
+    }
     Modelled *x = &s->modelled[s->models++ % MODELLED];
     arena_free(x->arena);
-    *x = (Modelled){.choice = t->choice, .arena = arena_new()};
+    *x = (Modelled){.choice = t->choice, .even = even, .arena = arena_new()};
     Draft of = *t;
     of.units = units_make(x->arena, t->program, &t->shape, t->choice.within,
                           choice_slices(t->program, &t->choice));

@@ -65,6 +65,7 @@ typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *p
 /* Operations of a step with their times, in an arena of its own. */
 typedef struct Modelled {
     Choice choice;
+    bool even; /* the same in all partitions that give ranks equal numbers of tokens */
     Arena *arena;
     const struct StepModel *model;
 } Modelled;
