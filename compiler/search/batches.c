@@ -12,13 +12,20 @@
  */
 enum { TYPICAL = 4, FEW_GPUS = 8, COMPARED_FEW = 5 };
 static const double near_best = 1.05;
+/* Slowdown by plans up to which the fastest of so many groups is compared, and the fastest in a partition. */
+static const double most_spread = 1.15, near_plan = 1.02;
 
 static int compared(const Searcher *s) { return s->program->cluster.world <= FEW_GPUS ? COMPARED_FEW : 2; }
 
+static bool same_groups(const Choice *x, const Choice *y)
+{
+    return x->data == y->data && x->tensor == y->tensor;
+}
+
 static bool same_form(const Choice *x, const Choice *y)
 {
-    return x->data == y->data && x->tensor == y->tensor && x->partition == y->partition &&
-           x->schedule == y->schedule && x->of_mask == y->of_mask;
+    return same_groups(x, y) && x->partition == y->partition && x->schedule == y->schedule &&
+           x->of_mask == y->of_mask;
 }
 
 /* Simulated to its end: others may be slower than they look, and were slower than what is compared. */
@@ -63,19 +70,35 @@ double search_to_be_compared(const Searcher *s, const Choice *c)
 {
     const int n = compared(s);
     double faster[COMPARED_FEW], most = INFINITY; /* faster: of the partition, rising */
+    double of_groups = INFINITY, fastest = INFINITY; /* of the partition and so many groups; of all */
     for (int i = 0; i < n; i++)
         faster[i] = INFINITY;
     for (int i = 0; i < s->tried.forms.n; i++) {
         const Form *f = &s->tried.forms.at[i];
         if (same_form(&f->choice, c))
             most = f->seconds;
+        if (same_groups(&f->choice, c) && same_partition(&f->choice, c))
+            of_groups = fmin(of_groups, f->seconds);
+        fastest = fmin(fastest, f->seconds);
         for (int k = same_partition(&f->choice, c) ? n - 1 : -1; k >= 0 && f->seconds < faster[k]; k--) {
             if (k < n - 1)
                 faster[k + 1] = faster[k];
             faster[k] = f->seconds;
         }
     }
-    return fmin(most, faster[n - 1]);
+    const double enough = fmax(faster[n - 1], fmin(of_groups, near_plan * fastest));
+    return fmin(most, enough);
+}
+
+double search_to_be_of_groups(const Searcher *s, const Choice *c)
+{
+    double of_groups = INFINITY, fastest = INFINITY;
+    for (int i = 0; i < s->tried.forms.n; i++) {
+        const Form *f = &s->tried.forms.at[i];
+        of_groups = same_groups(&f->choice, c) ? fmin(of_groups, f->seconds) : of_groups;
+        fastest = fmin(fastest, f->seconds);
+    }
+    return fmin(of_groups, near_plan * fastest);
 }
 
 /* Whether enough candidates of its partition are faster by the plan, or as fast and found before. */
@@ -91,6 +114,26 @@ static bool enough_before(const Searcher *s, int n)
                   is_fastest(s, i);
     }
     return before >= compared(s);
+}
+
+/* Whether no plan of so many groups and tensor ranks is faster, of its partition or, if it is not near the
+ * fastest, of any. Groups wait for the slowest batch, of which a plan says nothing. */
+static bool is_best_of_groups(const Searcher *s, int n)
+{
+    const Candidate *x = &s->all.at[n];
+    double fastest = INFINITY, of_groups = INFINITY, of_partition = INFINITY;
+    for (int i = 0; i < s->all.n; i++) {
+        const Candidate *y = &s->all.at[i];
+        const double seconds = is_exact(y) ? search_seconds(y) : INFINITY;
+        const bool groups = same_groups(&y->choice, &x->choice);
+        fastest = fmin(fastest, seconds);
+        of_groups = groups ? fmin(of_groups, seconds) : of_groups;
+        of_partition = groups && same_partition(&y->choice, &x->choice) ? fmin(of_partition, seconds)
+                                                                        : of_partition;
+    }
+    const double seconds = search_seconds(x);
+    return (seconds <= of_groups && seconds <= most_spread * fastest) ||
+           (seconds <= of_partition && seconds <= near_plan * fastest);
 }
 
 static bool knows(const CostBatches *b, const int *batch, int n)
@@ -171,7 +214,7 @@ Candidate *search_best_on_batches(Searcher *s)
         all[i] = i;
     for (int i = 0; i < s->all.n; i++) {
         Candidate *x = &s->all.at[i];
-        if (!is_fastest(s, i) || enough_before(s, i))
+        if (!is_fastest(s, i) || (enough_before(s, i) && !is_best_of_groups(s, i)))
             continue;
         if (!any) {
             compare(s, x, all, COST_BATCHES);

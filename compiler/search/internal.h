@@ -298,6 +298,8 @@ void search_add_form(Searcher *s, const Candidate *x);
 /* Seconds by its plan with which a candidate is compared over drawn batches: as the fastest of its
  * schedule in its partition, among few. */
 double search_to_be_compared(const Searcher *s, const Choice *c);
+/* The same as the fastest plan of so many groups and tensor ranks, little slower than any. */
+double search_to_be_of_groups(const Searcher *s, const Choice *c);
 /* ---- search/escalation.c ---- */
 /* Tries it; if it is too large, also with settings that need less. Appends what is worth showing to
  * s->all. */

@@ -149,9 +149,10 @@ bool search_layers_may_differ(const Searcher *s)
  * batches may be faster over drawn ones. */
 double search_to_win(Searcher *s, const Choice *c)
 {
-    const bool forms = mask_draws(s->program) && (s->variants.in_form || !s->cuts);
+    const bool draws = mask_draws(s->program), forms = draws && (s->variants.in_form || !s->cuts);
     const double fastest = search_fastest(s),
-                 most = forms ? fmin(search_to_be_compared(s, c), MOST_COMPARED * fastest) : fastest;
+                 of_groups = draws ? fmax(search_to_be_of_groups(s, c), fastest) : fastest,
+                 most = forms ? fmin(search_to_be_compared(s, c), MOST_COMPARED * fastest) : of_groups;
     return search_layers_may_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
 }
 
