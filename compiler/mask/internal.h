@@ -38,7 +38,6 @@ int64_t mask_divisor(int64_t a, int64_t b);
 /* A side whose tables may have any value. */
 BurstSide mask_side(int64_t lo, int64_t last);
 
-/* ---- mask/affine.c ---- */
 /* Adds s * e to f if e is affine in q and k. Returns false, with f unspecified, if it is not. */
 bool mask_affine(const Expr *e, int64_t s, BurstForm *f);
 
@@ -93,6 +92,7 @@ const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t seque
 int64_t mask_documents_at(const MaskDocuments *d, int64_t position); /* the table's value */
 /* A document's begin in (lo, last], near the middle. */
 int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last);
+int32_t mask_documents_index(const MaskDocuments *d, int64_t position); /* the document's number */
 /* The interval of a TABLE node's values on a side. */
 BurstForm mask_node_table(const MaskNode *n, const BurstSide *side);
 /* burst_pattern_cover, in constant time if the pattern has prefix sums. */
@@ -180,6 +180,7 @@ enum { PAIR_PIECES = 2, PAIR_WORDS = 2 * (1 + 4 * PAIR_PIECES) };
 int mask_pair_key(const PosSet *q, const PosSet *k, int64_t key[PAIR_WORDS]);
 const MaskCount *mask_memory_find(const MaskMemory *m, const int64_t *key, int words); /* NULL: not known */
 void mask_memory_add(MaskMemory *m, const int64_t *key, int words, MaskCount n);
+void mask_memory_forget(MaskMemory *m);
 
 /* ---- mask/effort.c: how long to look at a mask ---- */
 /* The remaining work budget of one mask, in plain operations of MaskNodes. */
@@ -215,11 +216,47 @@ typedef struct MaskCounter MaskCounter;
 /* mask/line.c: the closed form for a key that is one affine comparison, over ranges that are progressions.
  * Returns false if it does not apply. */
 bool mask_count_line(const int64_t *key, int words, const MaskRange *q, const MaskRange *k, MaskCount *n);
+/* Pairs (i, j) with a * i + b * j + c < 0, of i < n and j < m; a and b are not 0. */
+int64_t mask_line_below(int64_t a, int64_t n, int64_t b, int64_t m, int64_t c);
 /* Counts tiles by verdict and caches results. Returns an estimate if exact counting would exceed the
  * budget. */
 MaskCounter *mask_counter_new(Arena *a, const MaskNode *mask, MaskEffort *effort);
 MaskCount mask_counter_count(MaskCounter *c, MaskRange q, MaskRange k, double share);
 void mask_counter_trust(MaskCounter *c); /* resets trust before masks or sets that may be easier */
+
+/* ---- mask/documents.c ---- */
+/* Pairs of one document with least <= q - k <= most. */
+typedef struct MaskWithin {
+    const MaskDocuments *documents;
+    int64_t least, most;
+} MaskWithin;
+/* Whether the mask keeps such pairs and no others. */
+bool mask_is_within(const MaskNode *n, int64_t sequence, MaskWithin *w);
+/* Positions from lo to hi of a chunk, of documents from the first to the last. */
+typedef struct MaskSpan {
+    int32_t lo, hi, first, last;
+} MaskSpan;
+/* A chunk as spans, at places in a list: its tiles; and runs of tokens of one document, `stride` apart. */
+typedef struct MaskChunk {
+    int tile, tiles, run, runs;
+    int64_t stride;
+} MaskChunk;
+/* The chunks of the pairs that were counted last. */
+typedef struct MaskChunks {
+    Arena *arena;
+    MaskMemory known; /* by tile and pieces; `full` is an index into chunk */
+    Vec(MaskChunk) chunk;
+    MaskSpan *span; /* [most]; NULL: none yet */
+    int spans, most;
+    Vec(int64_t) key;
+    int forgotten; /* how often all were */
+} MaskChunks;
+MaskChunks mask_chunks(Arena *a, int64_t sequence, int tile); /* tile: the smaller one of a map's */
+/* Counts the pairs and the tiles of two chunks exactly, and adds what that takes to *work. Returns false,
+ * perhaps after some work, if their positions do not rise or they have too many spans. */
+typedef struct MaskSide { const PosSet *set; int64_t tile; } MaskSide;
+bool mask_count_within(MaskChunks *c, const MaskWithin *w, MaskSide q, MaskSide k, MaskCount *pairs,
+                       MaskCount *tiles, int64_t *work);
 
 struct MaskMap {
     const MaskNode *cover; /* for all values of the tables */
@@ -233,6 +270,9 @@ struct MaskMap {
     const MaskNode *sampled; /* the counted mask, with drawn documents */
     int64_t cells;         /* work budget left for cells of pictures */
     MaskCounter *count_tiles, *count_pairs;
+    bool by_document; /* the counted mask is `within` */
+    MaskWithin within;
+    MaskChunks chunks;
     /* live tile ranges of run pairs, by the key of what is open; `full` is an index into found */
     MaskWalk walk;
     MaskMemory ranges;

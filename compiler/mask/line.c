@@ -51,6 +51,11 @@ static int64_t below(Line l, int64_t c)
     return whole * l.m + rows + floor_sum(rows, l.b, l.a, most - l.a * (some - 1));
 }
 
+int64_t mask_line_below(int64_t a, int64_t n, int64_t b, int64_t m, int64_t c)
+{
+    return below((Line){a, n, b, m}, c);
+}
+
 /* Whether the key is a line, or a line joined with a condition that every tile leaves open. */
 static bool is_line(const int64_t *key, int words)
 {

@@ -76,6 +76,38 @@ static const MaskNode *table_node(Lowering *l, const Expr *e)
     return node(l, MN_SUB, 0, affine_node(l, burst_affine(of_q, !of_q, 0)), n);
 }
 
+/* ---- expressions that are affine in q and k ---- */
+
+static bool affine_product(const Expr *e, int64_t s, BurstForm *f)
+{
+    BurstForm x = {0}, y = {0};
+    if (!mask_affine(e->a, 1, &x) || !mask_affine(e->b, 1, &y))
+        return false;
+    if (y.a || y.b) {
+        const BurstForm other = x;
+        x = y, y = other;
+    }
+    if (y.a || y.b)
+        return false;
+    *f = burst_form_add(*f, burst_form_scale(x, burst_times(s, y.lo)));
+    return true;
+}
+
+bool mask_affine(const Expr *e, int64_t s, BurstForm *f)
+{
+    switch (e->op) {
+    case E_CONST: *f = burst_form_add(*f, burst_affine(0, 0, burst_times(s, e->value))); return true;
+    case E_Q: *f = burst_form_add(*f, burst_affine(s, 0, 0)); return true;
+    case E_K: *f = burst_form_add(*f, burst_affine(0, s, 0)); return true;
+    case E_ADD: return mask_affine(e->a, s, f) && mask_affine(e->b, s, f);
+    case E_SUB: return mask_affine(e->a, s, f) && mask_affine(e->b, burst_minus(0, s), f);
+    case E_MUL: return affine_product(e, s, f);
+    default: return false;
+    }
+}
+
+/* ---- nodes ---- */
+
 static const MaskNode *value_node(Lowering *l, const Expr *e);
 
 static const MaskNode *max_node(Lowering *l, const Expr *e)
@@ -201,7 +233,7 @@ const MaskNode *mask_lower_drawn(Arena *a, const Expr *e, const MaskDocuments *c
 }
 
 /* ---- plain evaluation ---- */
-static int32_t document_at(const MaskDocuments *d, int64_t position)
+int32_t mask_documents_index(const MaskDocuments *d, int64_t position)
 {
     int32_t i = d->hint[position / HINT];
     while (i + 1 < d->count && d->begin[i + 1] <= position)
@@ -359,13 +391,13 @@ const MaskDocuments *mask_documents_draw(Arena *a, const Table *t, int64_t seque
 
 int64_t mask_documents_at(const MaskDocuments *d, int64_t position)
 {
-    const int32_t i = document_at(d, position);
+    const int32_t i = mask_documents_index(d, position);
     const BurstDocument document = {i, d->begin[i], d->begin[i + 1]};
     return burst_document_value(d->kind, &document, position);
 }
 
 int64_t mask_documents_begin_near(const MaskDocuments *d, int64_t lo, int64_t last)
 {
-    const int32_t middle = document_at(d, lo + (last - lo) / 2);
+    const int32_t middle = mask_documents_index(d, lo + (last - lo) / 2);
     return d->begin[middle] > lo ? d->begin[middle] : d->begin[middle + 1];
 }

@@ -32,6 +32,8 @@ static MaskMap *make_map(Arena *a, const Program *p, int mask, int tile_q, int t
     m->cells = (int64_t)(CELLS_WORK * part);
     m->count_tiles = mask_counter_new(a, m->sampled, &m->effort);
     m->count_pairs = mask_counter_new(a, m->sampled, &m->effort);
+    m->chunks = mask_chunks(a, p->sequence, tile_q < tile_k ? tile_q : tile_k);
+    m->by_document = mask_is_within(m->sampled, p->sequence, &m->within);
     return m;
 }
 
@@ -89,14 +91,28 @@ double mask_taken(const MaskMap *m)
     return m->effort.taken + m->looks.taken + m->edges.taken + m->gaps.taken;
 }
 
+static bool count_by_document(MaskMap *m, const PosSet *q, const PosSet *k, MaskCount *pairs,
+                              MaskCount *tiles)
+{
+    const MaskSide of_q = {q, m->tile_q}, of_k = {k, m->tile_k};
+    int64_t work = 0;
+    const bool counted = m->by_document &&
+                         mask_count_within(&m->chunks, &m->within, of_q, of_k, pairs, tiles, &work);
+    mask_effort_take(&m->effort, work);
+    return counted;
+}
+
 PairWork mask_work(MaskMap *m, const PosSet *q, const PosSet *k)
 {
     if (!q->tokens || !k->tokens)
         return (PairWork){.cover = COVER_EMPTY};
-    const double share = share_of_sequence(m, q, k);
-    const MaskCount pairs = mask_counter_count(m->count_pairs, whole(q, 1), whole(k, 1), share);
     const MaskRange tq = whole(q, m->tile_q), tk = whole(k, m->tile_k);
-    const MaskCount tiles = mask_counter_count(m->count_tiles, tq, tk, share);
+    MaskCount pairs, tiles;
+    if (!count_by_document(m, q, k, &pairs, &tiles)) {
+        const double share = share_of_sequence(m, q, k);
+        pairs = mask_counter_count(m->count_pairs, whole(q, 1), whole(k, 1), share);
+        tiles = mask_counter_count(m->count_tiles, tq, tk, share);
+    }
     /* A pair that stays open is kept for some values of the tables, as far as intervals tell. */
     PairWork w = {.pairs = pairs.full + pairs.partial,
                   .tiles_full = tiles.full,

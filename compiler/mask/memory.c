@@ -40,9 +40,10 @@ static void grow(MaskMemory *m)
             *find(m, old[i].hash, m->keys.at + old[i].key, old[i].words) = old[i];
 }
 
-static void forget(MaskMemory *m)
+void mask_memory_forget(MaskMemory *m)
 {
-    memset(m->entry, 0, sizeof *m->entry * (size_t)m->size);
+    if (m->size)
+        memset(m->entry, 0, sizeof *m->entry * (size_t)m->size);
     m->entries = m->keys.n = 0;
 }
 
@@ -73,7 +74,7 @@ void mask_memory_add(MaskMemory *m, const int64_t *key, int words, MaskCount n)
     if (!words || words > MOST_WORDS)
         return;
     if (m->entries == MOST_ENTRIES || m->keys.n > MOST_WORDS - words)
-        forget(m);
+        mask_memory_forget(m);
     if (m->entries * 2 >= m->size)
         grow(m);
     const uint64_t hash = hash_words(key, words);

@@ -566,6 +566,88 @@ static void tiles_of_two_runs_reach_no_further(void **state)
     arena_free(a);
 }
 
+/* ---- masks of distances inside documents, which have counts of their own ---- */
+
+/* A conjunction of the same document with bounds on q - k, written in several ways. */
+static const Expr *within_documents(Rx *r, int64_t most)
+{
+    Arena *a = r->arena;
+    const Expr *q = rx_make(a, E_Q, NULL, NULL), *k = rx_make(a, E_K, NULL, NULL);
+    const int64_t table = rx_between(r, 0, 2);
+    const Expr *e = rx_make(a, E_EQ, rx_number(a, E_TABLE_Q, table), rx_number(a, E_TABLE_K, table));
+    if (rx_one_in(r, 2))
+        e = rx_make(a, E_EQ, rx_number(a, E_TABLE_K, table), rx_number(a, E_TABLE_Q, table));
+    for (int64_t n = rx_between(r, 0, 3); n > 0; n--) {
+        static const ExprOp compare[] = {E_LT, E_LE, E_GT, E_GE};
+        const Expr *far = rx_number(a, E_CONST, rx_between(r, -5, most));
+        const Expr *x = rx_make(a, compare[rx_between(r, 0, 3)], rx_make(a, E_SUB, q, k), far);
+        e = rx_one_in(r, 2) ? rx_make(a, E_AND, e, x) : rx_make(a, E_AND, x, e);
+    }
+    return rx_one_in(r, 2) ? rx_make(a, E_AND, rx_make(a, E_LE, k, q), e) : e;
+}
+
+static PairWork judged_work(const MaskMap *m, const PosSet *q, const PosSet *k)
+{
+    PairWork w = {0};
+    for (int64_t i = 0; i < q->tokens; i++)
+        for (int64_t j = 0; j < k->tokens; j++)
+            w.pairs += mask_node_at(m->sampled, pos_at(q, i), pos_at(k, j));
+    for (int64_t i = 0; i < q->tokens; i += m->tile_q)
+        for (int64_t j = 0; j < k->tokens; j += m->tile_k) {
+            BurstSide a = {0}, b = {0};
+            pos_hull(q, i, burst_min(m->tile_q, q->tokens - i), &a.lo, &a.hi);
+            pos_hull(k, j, burst_min(m->tile_k, k->tokens - j), &b.lo, &b.hi);
+            const int cover = mask_node_cover(m->sampled, &a, &b);
+            w.tiles_full += cover == BURST_FULL;
+            w.tiles_partial += cover == BURST_PARTIAL;
+        }
+    return w;
+}
+
+static const Partition *some_partition(Rx *r)
+{
+    const PartitionKind kind = (PartitionKind)rx_between(r, 0, PART_KINDS - 1);
+    int share[7];
+    for (int i = 0; i < 7; i++)
+        share[i] = (int)rx_between(r, 1, 3);
+    return partition_shared(r->arena, kind, rx_between(r, 1, 400), r->sequence, (int)rx_between(r, 1, 7),
+                            rx_one_in(r, 4) ? share : NULL);
+}
+
+static const PosSet *some_chunk(Rx *r, const Partition *p)
+{
+    const PosSet *of = &p->of[rx_between(r, 0, p->ranks - 1)];
+    PosSet *part = NEW(r->arena, PosSet);
+    *part = pos_share(r->arena, of, (int)rx_between(r, 0, 1), 2);
+    return rx_one_in(r, 3) ? part : of;
+}
+
+static void documents_are_counted_exactly(void **state)
+{
+    (void)state;
+    Rx r = {.arena = arena_new(), .state = 33};
+    for (int i = 0; i < 1500; i++) {
+        r.sequence = rx_between(&r, 1, i % 50 ? 300 : 3000);
+        const int64_t least = rx_between(&r, 1, 40), most = least + rx_between(&r, 0, 2 * least);
+        const Table t[] = {{.name = "doc", .kind = BURST_TABLE_DOC, .len_min = least, .len_max = most},
+                           {.name = "first", .kind = BURST_TABLE_FIRST, .len_min = least, .len_max = most},
+                           {.name = "last", .kind = BURST_TABLE_LAST, .len_min = least, .len_max = most}};
+        const Expr *e = within_documents(&r, 2 * most);
+        const int tile_q = (int)rx_between(&r, 1, 20), tile_k = (int)rx_between(&r, 1, 20);
+        MaskMap *m = mask_map(r.arena, rx_program(r.arena, e, r.sequence, t, 3), 0, tile_q, tile_k);
+        const Partition *p = some_partition(&r), *other = rx_one_in(&r, 3) ? some_partition(&r) : p;
+        assert_true(m->by_document);
+        for (int n = 0; n < 4; n++) {
+            const PosSet *q = some_chunk(&r, p), *k = some_chunk(&r, other);
+            const PairWork got = mask_work(m, q, k), truth = judged_work(m, q, k);
+            assert_int_equal(got.pairs, truth.pairs);
+            assert_int_equal(got.tiles_full, truth.tiles_full);
+            assert_int_equal(got.tiles_partial, truth.tiles_partial);
+        }
+    }
+    arena_free(r.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -580,6 +662,7 @@ int main(void)
         cmocka_unit_test(unknown_tables_bound_every_batch),
         cmocka_unit_test(drawn_documents_are_for_counts_only),
         cmocka_unit_test(drawn_tables_are_what_documents_say),
+        cmocka_unit_test(documents_are_counted_exactly),
         cmocka_unit_test(ranges_are_what_tiles_read),
         cmocka_unit_test(tiles_known_of_a_pair_are_its_own),
         cmocka_unit_test(tiles_of_two_runs_reach_no_further),
