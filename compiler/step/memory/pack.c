@@ -37,8 +37,13 @@ typedef struct Packer {
      * used */
     const bool *together;
     struct Placed *placed; /* placed items, sorted by begin */
+    int placed_items;
+    int *rank;             /* [flow->items]: index into `order` */
+    struct Moved *moved;   /* items whose place differs from that in the last order */
+    int moved_items;
 } Packer;
 typedef struct Placed { int64_t begin, end; int item; } Placed;
+typedef struct Moved { int64_t before, begin, end; int item; } Moved;
 
 static bool together(const Item *a, const Item *b)
 {
@@ -207,30 +212,96 @@ static void find_together(Packer *p)
 {
     const int n = p->flow->items;
     bool *pair = NEW_ARRAY(p->arena, bool, n * n);
+    Range *span = NEW_ARRAY(p->arena, Range, p->items); /* most pairs are apart: their ranges are not read */
+    for (int x = p->states; x < p->items; x++) {
+        const Item *i = &p->flow->item[p->order[x]];
+        span[x] = (Range){i->live.at[0].first, i->live.at[i->live.n - 1].last};
+    }
     for (int x = p->states; x < p->items; x++)
         for (int y = p->states; y <= x; y++) {
             const int i = p->order[x], j = p->order[y];
-            pair[i * n + j] = pair[j * n + i] = together(&p->flow->item[i], &p->flow->item[j]);
+            if (span[x].first <= span[y].last && span[y].first <= span[x].last)
+                pair[i * n + j] = pair[j * n + i] = together(&p->flow->item[i], &p->flow->item[j]);
         }
     p->together = pair;
     p->placed = NEW_ARRAY(p->arena, Placed, p->items);
+    p->moved = NEW_ARRAY(p->arena, Moved, p->items);
+    p->rank = NEW_ARRAY(p->arena, int, n);
 }
 
-/* The same as lowest and insert, pair by pair. */
-static void place_among(Packer *p, int count, int item)
+/* The same as lowest, pair by pair, among the items before it in the order. */
+static int64_t lowest_among(const Packer *p, int index)
 {
-    Item *i = &p->flow->item[item];
+    const int item = p->order[index];
     const bool *with = &p->together[item * p->flow->items];
-    const int64_t bytes = room(p, i);
+    const int64_t bytes = room(p, &p->flow->item[item]);
     int64_t at = p->begin;
-    int to = count;
     /* unpredictable, so without a branch */
-    for (int k = 0; k < count && p->placed[k].begin < at + bytes; k++)
-        at = larger(at, with[p->placed[k].item] * p->placed[k].end);
-    for (; to > 0 && p->placed[to - 1].begin > at; to--)
-        p->placed[to] = p->placed[to - 1];
-    p->placed[to] = (Placed){at, at + bytes, item};
-    i->offset = at;
+    for (const Placed *k = p->placed, *end = k + p->placed_items; k < end && k->begin < at + bytes; k++)
+        at = larger(at, (with[k->item] & (p->rank[k->item] < index)) * k->end);
+    return at;
+}
+
+/* Places an item at an offset. k: where it is in `placed`, or its end. */
+static void place_at(Packer *p, int item, int64_t at, int k)
+{
+    for (; k > 0 && p->placed[k - 1].begin > at; k--)
+        p->placed[k] = p->placed[k - 1];
+    for (; k + 1 < p->placed_items && p->placed[k + 1].begin < at; k++)
+        p->placed[k] = p->placed[k + 1];
+    p->placed[k] = (Placed){at, at + room(p, &p->flow->item[item]), item};
+    p->flow->item[item].offset = at;
+}
+
+static void place_next(Packer *p, int index)
+{
+    const int item = p->order[index];
+    p->rank[item] = index;
+    const int64_t at = lowest_among(p, index);
+    place_at(p, item, at, p->placed_items++);
+}
+
+static void move(Packer *p, int item, int64_t at)
+{
+    Moved *m = &p->moved[p->moved_items++];
+    const int64_t before = p->flow->item[item].offset;
+    int k = 0;
+    while (p->placed[k].item != item)
+        k++;
+    place_at(p, item, at, k);
+    *m = (Moved){before, at, at + room(p, &p->flow->item[item]), item};
+}
+
+/* Whether an item that moved is now where this one was, or may have left a lower gap. */
+static bool disturbed(const Packer *p, int item)
+{
+    const bool *with = &p->together[item * p->flow->items];
+    const int64_t begin = p->flow->item[item].offset, end = end_of(p, &p->flow->item[item]);
+    for (const Moved *m = p->moved; m < p->moved + p->moved_items; m++)
+        if (with[m->item] && ((m->begin < end && m->end > begin) || m->before < begin))
+            return true;
+    return false;
+}
+
+/* Places all items after the one at `index` came there from `top`. Only those that are disturbed can have
+ * another place than in the last order. */
+static int64_t place_again(Packer *p, int index, int top)
+{
+    int64_t end = p->begin;
+    p->moved_items = 0;
+    for (int j = index; j <= top; j++)
+        p->rank[p->order[j]] = j;
+    for (int j = index; j < p->items; j++) {
+        const int item = p->order[j];
+        if (j > index && !disturbed(p, item))
+            continue;
+        const int64_t at = lowest_among(p, j);
+        if (j == index || at != p->flow->item[item].offset)
+            move(p, item, at);
+    }
+    for (int k = 0; k < p->placed_items; k++)
+        end = larger(end, p->placed[k].end);
+    return end;
 }
 
 /* ---- all items ---- */
@@ -238,11 +309,11 @@ static void place_among(Packer *p, int count, int item)
 static int64_t place_all(Packer *p)
 {
     int64_t end = p->begin;
-    p->run.n = 0;
+    p->run.n = p->placed_items = 0;
     for (int j = p->states; j < p->items; j++) {
         Item *i = &p->flow->item[p->order[j]];
         if (p->together) {
-            place_among(p, j - p->states, p->order[j]);
+            place_next(p, j);
         } else {
             i->offset = lowest(p, i);
             insert(p, i);
@@ -324,16 +395,21 @@ static void put_in_order(Packer *p, Key *key, Rule rule)
 
 typedef struct Best { int64_t end, *offset; int *order; } Best;
 
-/* Places all items in this order; keeps it if it is the tightest. */
-static void try_order(Packer *p, Best *best)
+/* Keeps the order if it is the tightest. */
+static void keep_tightest(const Packer *p, Best *best)
 {
-    p->packed = place_all(p);
     if (p->packed >= best->end)
         return;
     best->end = p->packed;
     memcpy(best->order, p->order, sizeof(int) * (size_t)p->items);
     for (int i = 0; i < p->items; i++)
         best->offset[i] = p->flow->item[p->order[i]].offset;
+}
+
+static void try_order(Packer *p, Best *best)
+{
+    p->packed = place_all(p);
+    keep_tightest(p, best);
 }
 
 static void take(Packer *p, const Best *best)
@@ -344,7 +420,7 @@ static void take(Packer *p, const Best *best)
         p->flow->item[p->order[i]].offset = best->offset[i];
 }
 
-/* Moves the last item in order that ends at the top half-way to the begin. */
+/* Moves the last item in order that ends at the top half-way to the begin, and places all once more. */
 static void raise_top(Packer *p)
 {
     int top = p->items - 1;
@@ -353,6 +429,7 @@ static void raise_top(Packer *p)
     const int to = (p->states + top) / 2, item = p->order[top];
     memmove(&p->order[to + 1], &p->order[to], sizeof(int) * (size_t)(top - to));
     p->order[to] = item;
+    p->packed = p->placed_items ? place_again(p, to, top) : place_all(p);
 }
 
 /* Size at which no more is tried: the peak plus a small share, or plus little. Other orders and offsets by
@@ -371,7 +448,7 @@ static void raise(Packer *p, Best *best, int64_t until, int times)
         find_together(p);
     for (int n = 0; n < times && p->items && best->end > until; n++) {
         raise_top(p);
-        try_order(p, best);
+        keep_tightest(p, best);
     }
 }
 
