@@ -5,8 +5,9 @@
 Each case is a tiny model with random weights (run_families.py), or one that burstc's program trained on a text first (`trained_...`). burstc compiles it with `infer`, on 1, 2 and 4 ranks and in several
 layouts, and the program continues prompts of one token, at each length's edge and longer than windows. All logits are compared with one
 forward of transformers over the prompt and the tokens that the program chose; these must be transformers' greedy choice, or one whose logit
-is as great within the bound. The bound is 1e-5 of the greatest logit or, if that is more, what transformers' own fp32 differs from its
-float64 over the same tokens: a scan's state carries rounding from token to token. A run tests some of the families and layouts, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or
+is as great within the bound. The bound is 1e-5 of the greatest logit. With recurrent layers, whose state carries rounding from token to token,
+it is more at tokens that are ill-conditioned: at each token what transformers' own fp32 differs from its float64, or ROUNDINGS times what
+its float64 differs after each weight moved by at most half an ulp of fp32, the most of MOVES draws. A run tests some of the families and layouts, by the day; BURST_TEST_ALL=1 all. Ends with 77 where torch or
 transformers is missing.
 """
 import contextlib
@@ -23,6 +24,7 @@ import runner  # noqa: E402
 from runner import require  # noqa: E402
 
 LOGITS = 1e-5  # of the greatest logit, fp32 on the host against float64
+ROUNDINGS, MOVES = 4, 4
 LENGTHS, TOKENS = (8, 64), 64
 PROMPTS = (1, 8, 9, 30, 64)  # tokens
 LAYOUTS = {  # ranks, layout
@@ -130,6 +132,27 @@ class Case(run_families.Case):
         with torch.no_grad():
             return model(input_ids=torch.tensor([tokens], device=model.device)).logits[0].double().cpu()
 
+    def moved(self, tokens):
+        """The same in float64, MOVES times, with each weight moved at random by at most half an ulp of fp32."""
+        import copy
+        import torch
+        draws = torch.Generator().manual_seed(len(tokens))
+        for _ in range(MOVES):
+            model = copy.deepcopy(self.reference_model)
+            with torch.no_grad(), self.reference().in_float64():
+                for weight in model.parameters():
+                    by = 2 * torch.rand(weight.shape, generator=draws, dtype=torch.float64) - 1
+                    weight.mul_(1 + 2 ** -24 * by.to(weight.device))
+                yield model(input_ids=torch.tensor([tokens], device=model.device)).logits[0].cpu()
+
+    def rounding(self, tokens, first, wanted):
+        """[tokens from `first` on] what rounding to fp32 alone changes, of the greatest logit."""
+        import torch
+        def apart(logits):
+            return (logits[first:] - wanted).abs().max(-1).values / wanted.abs().max(-1).values
+        moved = [ROUNDINGS * apart(logits) for logits in self.moved(tokens)]
+        return torch.stack([apart(self.single(tokens)), *moved]).max(0).values
+
     def compare(self, prompt, lines, layout):
         import torch
         chosen, last = lines[:-1], lines[-1]
@@ -140,13 +163,13 @@ class Case(run_families.Case):
         wanted = self.wanted(prompt + tokens[:-1])[len(prompt) - 1:]
         apart = (torch.tensor([line["logits"] for line in chosen], dtype=torch.float64) - wanted).abs().max(-1).values / wanted.abs().max(-1).values
         behind = (wanted.max(-1).values - wanted[range(count), tokens]) / wanted.abs().max(-1).values
-        bound = LOGITS
-        if apart.max() > LOGITS and is_recurrent(self.name):
-            single = self.single(prompt + tokens[:-1])[len(prompt) - 1:]
-            bound = max(LOGITS, ((single - wanted).abs().max(-1).values / wanted.abs().max(-1).values).max().item())
-            print(f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e}, transformers' in fp32 by {bound:.2e}")
-        require(apart.max() <= bound, f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e} at token "
-                                       f"{apart.argmax()}; first {apart[0]:.2e}")
+        over = apart / LOGITS
+        if over.max() > 1 and is_recurrent(self.name):
+            rounding = self.rounding(prompt + tokens[:-1], len(prompt) - 1, wanted)
+            over = apart / rounding.clamp(min=LOGITS)
+            print(f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart.max():.2e}, {over.max():.2f} of what rounding may change")
+        require(over.max() <= 1, f"{self.name}, {layout}, prompt of {len(prompt)}: logits differ by {apart[over.argmax()]:.2e} at token "
+                                 f"{over.argmax()}; first {apart[0]:.2e}")
         require(behind.max() <= LOGITS, f"{self.name}, {layout}, prompt of {len(prompt)}: token {behind.argmax()} is {behind.max():.2e} behind")
         return apart.max().item(), int((behind > 0).sum())
 
