@@ -1,5 +1,5 @@
-"""run_style.py ROOT: no conditional operator inside another's operand, no line over 110 columns, and no file that opens
-with another file's name.
+"""run_style.py ROOT: no conditional operator inside another's operand, no line over 110 columns, no file that opens with
+another file's name, and no text of a test's own in the root.
 
 A conditional counts as nested where it is a part of another's operand by itself or in brackets; as an argument of a
 call, an index or an initializer inside of one it does not. Generated files are left out.
@@ -15,6 +15,7 @@ WIDTH = 110
 TOPS = ("compiler", "dsl", "runtime", "templates", "tests")
 GENERATED = "/* Made by "
 SUFFIXES = {".c", ".h", ".cc", ".cu", ".cuh", ".l", ".y"}
+WRITTEN = {".burst", ".topo", ".sched"} # what tests write where they run
 WIDTH_ALONE = {".l", ".y"} # their `?` are no operators
 KEYWORDS = {"return", "case", "else", "do"} # an opening bracket after one of these groups; after a name it calls
 OPENING = re.compile(r"/\* ([\w/]+\.(?:c|h|cc|cu|cuh|l|y)): ") # the name that a file opens with
@@ -115,7 +116,7 @@ def probe():
 
 def main():
     root = pathlib.Path(*runner.words(__doc__, "root"))
-    faults = probe()
+    faults = probe() + [f"{path.name}:1: a test wrote this; remove it" for path in sorted(root.iterdir()) if path.suffix in WRITTEN]
     for path in files(root):
         text = path.read_text()
         if text.startswith(GENERATED):
@@ -127,7 +128,7 @@ def main():
             faults += [f"{where}:{n}: a conditional operator inside another's operand" for n in nested_in(text)]
         faults += [f"{where}:{n}: {len(line)} columns, and {WIDTH} is the most"
                    for n, line in enumerate(text.splitlines(), 1) if len(line) > WIDTH]
-    print("\n".join(faults) or "no nested conditionals, no long lines and no file with another's name")
+    print("\n".join(faults) or "no nested conditionals, no long lines, no file with another's name and none of a test in the root")
     return bool(faults)
 
 
