@@ -170,9 +170,9 @@ int search_failures(Arena *a, const Found *f, Failures **out)
     Vec(Failures) all = {0};
     for (int i = 0, n; i < f->evaluated_count; i += n) {
         const Evaluated *x = &f->evaluated[i];
-        for (n = 1; i + n < f->evaluated_count && kind_of(&x[n]) == kind_of(x); n++)
-            if (kind_of(x) == REFUSED && strcmp(x->why_not, x[n].why_not) != 0)
-                break;
+        n = 1;
+        while (i + n < f->evaluated_count && kind_of(&x[n]) == kind_of(x))
+            n++;
         if (x->why_not)
             *vec_push(a, &all) = (Failures){i, n, failure_text(a, f, i, n)};
     }

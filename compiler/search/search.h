@@ -75,8 +75,8 @@ Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c); /* atte
 Found search_complete(Arena *a, const Found *f);
 /* Why the chosen layout won; NULL: nothing else works. */
 const char *search_reason(Arena *a, const Found *f);
-/* Rows that do not work, grouped by reason: `what` is the heading from row `first` on. Returns the number of
- * groups. */
+/* Rows that do not fit, would lose, or are refused, each with a heading `what` from row `first` on. Returns
+ * the number of groups. */
 typedef struct Failures { int first, n; const char *what; } Failures;
 int search_failures(Arena *a, const Found *f, Failures **out);
 /* p: from the front end. Returns the whole report. */
