@@ -463,7 +463,14 @@ static void staging_is_never_slower_than_a_given_one(void **state)
     }
 }
 
-/* What is left out could not win: with and without it the choice is the same. */
+/* Whether both are as fast over drawn batches: then what is left out may be the simpler one. */
+static bool tied(const Found *x, const Found *y)
+{
+    return x->cost.batches.n && fabs(x->cost.batches.mean / y->cost.batches.mean - 1) <= SEARCH_TIE;
+}
+
+/* What is left out could not win: with and without it the choice is the same, or as fast over drawn
+ * batches. */
 static void cutting_chooses_the_same(void **state)
 {
     (void)state;
@@ -502,7 +509,9 @@ static void cutting_chooses_the_same(void **state)
                k.mask, layout, train, k.memory, whole.evaluated_count, cut.evaluated_count,
                whole.plan ? choice_text(a, chosen(&whole)) : "-");
         assert_int_equal(whole.plan != NULL, cut.plan != NULL);
-        if (whole.plan) {
+        const bool same =
+            whole.plan && strcmp(choice_text(a, chosen(&cut)), choice_text(a, chosen(&whole))) == 0;
+        if (whole.plan && (same || !tied(&cut, &whole))) {
             assert_string_equal(choice_text(a, chosen(&cut)), choice_text(a, chosen(&whole)));
             assert_true(fabs(cut.cost.step / whole.cost.step - 1) <= 1e-9);
             assert_true(fabs(cut.cost.batches.mean - whole.cost.batches.mean) <= 1e-9 * cut.cost.step);
