@@ -581,11 +581,12 @@ def main():
     o = parser.parse_args()
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    ranks, worst, refused = dist.get_world_size(), 0.0, 0
-    for seed in range(o.seed, o.seed + o.count):
-        error = check_random(seed, ranks)
-        worst, refused = max(worst, error or 0), refused + (error is None)
-    require(refused * 3 <= o.count, f"{refused} of {o.count} layouts were refused: these cases say little")
+    ranks, worst, refused, checked = dist.get_world_size(), 0.0, 0, 0
+    most = max(o.count, 10) // 2
+    while checked < o.count and refused <= most:
+        error = check_random(o.seed + checked + refused, ranks)
+        worst, refused, checked = max(worst, error or 0), refused + (error is None), checked + (error is not None)
+    require(checked == o.count, f"{refused} of {checked + refused} layouts were refused: these cases say little")
     check_batches(ranks)
     check_selection(ranks)
     if ranks == 1:
