@@ -142,7 +142,7 @@ static int key_of(MaskChunks *c, MaskSide s)
     return c->key.n;
 }
 
-/* Forgets all chunks if there are many, or if that many spans do not fit beside them. */
+/* Forgets all chunks if they are too many, or leave no space for so many more spans. */
 static void make_room(MaskChunks *c, int64_t spans)
 {
     if (!c->span)
@@ -227,12 +227,13 @@ typedef struct Spans {
     int nq, nk;
 } Spans;
 
-/* The first span of queries that may see a key; the spans of keys before it are behind all that follow. */
+/* Returns the first span of queries that may see a key. *r begins at the first span of keys that these or
+ * later queries may see. */
 static int begin_at(const MaskWithin *w, Spans s, Reach *r)
 {
     const int first = first_span(s.q, s.nq, s.k->lo + w->least, s.k->first);
-    const int behind = first < s.nq ? first_span(s.k, s.nk, s.q[first].lo - w->most, s.q[first].first) : s.nk;
-    *r = (Reach){behind, behind, behind, behind};
+    const int begin = first < s.nq ? first_span(s.k, s.nk, s.q[first].lo - w->most, s.q[first].first) : s.nk;
+    *r = (Reach){begin, begin, begin, begin};
     return first;
 }
 
@@ -344,7 +345,8 @@ static bool hulls_apart(const MaskWithin *w, Hull q, Hull k)
            mask_documents_index(d, q.hi) < mask_documents_index(d, k.lo);
 }
 
-/* Whether surely no tile of one chunk sees one of the other: most pairs need no spans. */
+/* Whether their hulls show that no tile of one chunk sees one of the other. Most pairs of chunks are apart,
+ * and need no spans. */
 static bool are_apart(const MaskWithin *w, MaskSide q, MaskSide k)
 {
     Hull a[FEW_HULLS], b[FEW_HULLS];
@@ -357,11 +359,8 @@ static bool are_apart(const MaskWithin *w, MaskSide q, MaskSide k)
 
 MaskChunks mask_chunks(Arena *a, int64_t sequence, int tile)
 {
-    enum {
-        LEAST = 1 << 12,
-        MOST = 1 << 17,
-        SEQUENCES = 4
-    }; /* spans; as many as so many sequences have tiles */
+    /* LEAST, MOST: spans; between these, as many as SEQUENCES sequences have tiles */
+    enum { LEAST = 1 << 12, MOST = 1 << 17, SEQUENCES = 4 };
     const int64_t most = burst_max(LEAST, burst_min(MOST, SEQUENCES * (sequence / tile)));
     return (MaskChunks){.arena = a, .known.arena = a, .most = (int)most};
 }

@@ -230,7 +230,7 @@ typedef struct MaskWithin {
     const MaskDocuments *documents;
     int64_t least, most;
 } MaskWithin;
-/* Whether the mask keeps such pairs and no others. */
+/* Whether the mask keeps exactly these pairs. */
 bool mask_is_within(const MaskNode *n, int64_t sequence, MaskWithin *w);
 /* Positions from lo to hi of a chunk, of documents from the first to the last. */
 typedef struct MaskSpan {

@@ -116,8 +116,9 @@ static bool enough_before(const Searcher *s, int n)
     return before >= compared(s);
 }
 
-/* Whether no plan of so many groups and tensor ranks is faster, of its partition or, if it is not near the
- * fastest, of any. Groups wait for the slowest batch, of which a plan says nothing. */
+/* Whether its plan is the fastest with its numbers of groups and tensor ranks: in its partition, if it is
+ * within near_plan of the fastest plan of all; in any partition, if it is within most_spread. Groups wait for
+ * the slowest batch, which a plan does not predict. */
 static bool is_best_of_groups(const Searcher *s, int n)
 {
     const Candidate *x = &s->all.at[n];
