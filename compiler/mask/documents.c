@@ -65,8 +65,6 @@ bool mask_is_within(const MaskNode *n, int64_t sequence, MaskWithin *w)
 
 /* ---- chunks as spans ---- */
 
-static int64_t last_of(const Piece *p) { return p->start + (p->count - 1) * p->stride + p->run - 1; }
-
 static bool is_line(const Piece *p) { return p->count == 1 || p->run == 1; }
 
 static int64_t stride_of(const Piece *p) { return p->run == 1 && p->count > 1 ? p->stride : 1; }
@@ -79,7 +77,7 @@ static int64_t common_stride(const PosSet *s)
         const Piece *p = &s->pieces[i];
         const bool alone = p->run * p->count == 1, first = !stride && !alone;
         stride = first ? stride_of(p) : stride;
-        if ((i && p->start <= last_of(p - 1)) || (!alone && stride_of(p) != stride) ||
+        if ((i && p->start <= mask_piece_last(p - 1)) || (!alone && stride_of(p) != stride) ||
             (!is_line(p) && p->run < LEAST_RUN))
             return 0;
     }
@@ -125,7 +123,7 @@ static int64_t most_runs(const MaskDocuments *d, const PosSet *s)
 {
     int64_t n = 0;
     for (const Piece *p = s->pieces; p < s->pieces + s->npieces; p++)
-        n += (is_line(p) ? 1 : p->count) + mask_documents_index(d, last_of(p)) -
+        n += (is_line(p) ? 1 : p->count) + mask_documents_index(d, mask_piece_last(p)) -
              mask_documents_index(d, p->start);
     return n;
 }
@@ -329,8 +327,8 @@ static int hulls_of(MaskSide s, Hull hull[FEW_HULLS])
     for (const Piece *p = s.set->pieces; p < s.set->pieces + s.set->npieces; p++) {
         const bool begins = n == 0 || (tokens % s.tile == 0 && n < FEW_HULLS);
         Hull *h = &hull[begins ? n : n - 1];
-        *h = begins ? (Hull){p->start, last_of(p)}
-                    : (Hull){burst_min(h->lo, p->start), burst_max(h->hi, last_of(p))};
+        *h = begins ? (Hull){p->start, mask_piece_last(p)}
+                    : (Hull){burst_min(h->lo, p->start), burst_max(h->hi, mask_piece_last(p))};
         n += begins;
         tokens += p->run * p->count;
     }

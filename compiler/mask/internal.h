@@ -133,6 +133,11 @@ typedef struct MaskOpen { int cover; bool same; int depends; } MaskOpen;
 MaskOpen mask_walk(MaskWalk *w, const MaskNode *n);
 
 /* ---- mask/range.c: ranges of tiles of a PosSet ---- */
+/* The last position of a piece. */
+static inline int64_t mask_piece_last(const Piece *p)
+{
+    return p->start + (p->count - 1) * p->stride + p->run - 1;
+}
 typedef struct MaskRange {
     const PosSet *set;
     int64_t tile;          /* tokens per tile; first is a multiple of it */

@@ -63,7 +63,7 @@ int mask_range_apart(const MaskRange *r, MaskRange part[2])
                                 : widest;
         }
         begin += p->run * p->count;
-        last = p->start + (p->count - 1) * p->stride + p->run - 1;
+        last = mask_piece_last(p);
     }
     part[0] = *r;
     if (widest.at == 0)
