@@ -318,6 +318,7 @@ typedef struct AttentionLoads {
     AttentionInput (*of)[2]; /* [mask_count] */
     double **pairs;          /* [mask_count] as for cost_load, forward */
     AttentionTime (*time)[2]; /* [mask_count] attention with them; NULL: not simulated yet */
+    struct AttentionLoads *other; /* with the other value of `ranges`; NULL: unknown */
 } AttentionLoads;
 AttentionLoads cost_loads(Arena *a, const Draft *d);
 /* Loads of a draft that was freed, for one with the same attention. */

@@ -74,16 +74,16 @@ static bool are_faster_drawn(const Draft *d)
 
 static bool are_worth_it(Arena *a, const Draft *d, AttentionLoads **found, bool *save)
 {
-    AttentionLoads *l = found ? *found : NULL, whole;
+    AttentionLoads *l = found ? *found : NULL, *whole = NEW(a, AttentionLoads);
     if (!l) {
         l = NEW(a, AttentionLoads);
         *l = cost_loads(a, d);
     }
-    const bool wanted = are_faster(a, d, l, &whole, save) || are_faster_drawn(d);
-    if (!wanted)
-        *l = whole;
+    const bool wanted = are_faster(a, d, l, whole, save) || are_faster_drawn(d);
+    l->other = whole;
+    whole->other = l;
     if (found)
-        *found = l;
+        *found = wanted ? l : whole;
     return wanted;
 }
 

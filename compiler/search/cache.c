@@ -101,25 +101,64 @@ Ranged search_ranges(Searcher *s, const Draft *t)
     return found;
 }
 
+/* loads: NULL, or the draft's. */
+static const StepParts *attend(Arena *a, const Draft *t, AttentionLoads *loads)
+{
+    Draft of = *t;
+    of.loads = loads;
+    StepParts *parts = NEW(a, StepParts);
+    *parts = cost_attended(a, &of);
+    return parts;
+}
+
+static bool differs_in_ranges(const Attended *x, const Choice *c)
+{
+    Choice other = x->choice;
+    other.ranges = !other.ranges;
+    return x->loads && choice_same(&other, c, KEY_RANGES | KEY_RUNS);
+}
+
+static const StepParts *attended_otherwise(Searcher *s, Attended *x, const Draft *t)
+{
+    if (!x->other)
+        x->other = attend(x->arena ? x->arena : s->arena, t, x->loads);
+    return x->other;
+}
+
 const struct StepParts *search_attended(Searcher *s, const Draft *t)
 {
-    for (int i = 0; i < ATTENDED && i < s->attends; i++)
-        if (choice_same(&s->attended[i].choice, &t->choice, KEY_RANGES | KEY_RUNS))
-            return s->attended[i].parts;
+    for (int i = 0; i < ATTENDED && i < s->attends; i++) {
+        Attended *x = &s->attended[i];
+        if (choice_same(&x->choice, &t->choice, KEY_RANGES | KEY_RUNS))
+            return x->parts;
+        if (differs_in_ranges(x, &t->choice))
+            return attended_otherwise(s, x, t);
+    }
     Attended *x = &s->attended[s->attends++ % ATTENDED];
-    if (x->arena)
-        arena_free(x->arena);
-    Draft of = *t;
+    arena_free(x->arena);
+    AttentionLoads *loads = NULL;
     if (is_loaded(s, t) && choice_same(&s->loaded.choice, &t->choice, KEY_RUNS)) {
-        of.loads = s->loaded.loads;
+        loads = s->loaded.loads;
         *x = (Attended){.choice = t->choice, .arena = s->loaded.arena};
         s->loaded = (Loaded){0};
     } else {
         *x = (Attended){.choice = t->choice, .arena = arena_new()};
     }
-    StepParts *parts = NEW(x->arena, StepParts);
-    *parts = cost_attended(x->arena, &of);
-    x->parts = parts;
+    x->parts = attend(x->arena, t, loads);
+    x->loads = loads && !choice_chunks_queries(&t->choice) ? loads->other : NULL; /* not changed in place */
+    return x->parts;
+}
+
+const struct StepParts *search_keep_attended(Searcher *s, const Draft *t)
+{
+    const StepParts *parts = search_attended(s, t);
+    for (int i = 0; i < ATTENDED && i < s->attends; i++) {
+        Attended *x = &s->attended[i];
+        if ((x->parts != parts && x->other != parts) || !x->arena)
+            continue;
+        arena_join(s->arena, x->arena);
+        x->arena = NULL;
+    }
     return parts;
 }
 
@@ -269,17 +308,19 @@ double *search_computing(Searcher *s, const Choice *c)
 static bool says_as_much(const StepFigures *r, MemoryBudget fits)
 {
     return r->fits.quick == fits.quick && (r->packed <= r->fits.device) == (r->packed <= fits.device) &&
+           (r->packed <= r->fits.limit) == (r->packed <= fits.limit) &&
            (r->host <= r->fits.host) == (r->host <= fits.host);
 }
 
 /* Figures of the same step. One without packed values answers only if it is surely too large here too. NULL:
  * none yet. */
-static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBudget fits, MemoryBudget most)
+static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBudget fits, MemoryBudget most,
+                                     bool exact)
 {
     const unsigned keys = choice_step_keys(&t->choice);
     for (int i = 0; i < s->figures.n; i++) {
         const StepFigures *r = &s->figures.at[i];
-        if (r->tokens == t->partition->max_tokens &&
+        if ((r->exact || !exact) && r->tokens == t->partition->max_tokens &&
             r->pieces == partition_scan_pieces(t->program, t->partition) && r->scratch == t->memory.scratch &&
             r->keys == t->memory.keys && choice_same(&r->choice, &t->choice, keys) &&
             (r->unpacked ? memory_over(most, r->packed, r->host) : says_as_much(r, fits)))
@@ -288,9 +329,11 @@ static const StepFigures *known_room(const Searcher *s, const Draft *t, MemoryBu
     return NULL;
 }
 
-/* A flow with nothing but its memory figures. */
+/* A flow with nothing but its memory figures, unless all of it is kept. */
 static Flow *flow_of(Arena *a, const StepFigures *r)
 {
+    if (r->exact)
+        return r->exact;
     Step *step = NEW(a, Step);
     Flow *f = NEW(a, Flow);
     step->choice = r->choice;
@@ -310,7 +353,7 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
     MemoryBudget fits = s->many && !exact ? most : (MemoryBudget){0};
     fits.quick = s->many && !exact && !s->thorough;
     fits.limit = memory_budget(t).device;
-    const StepFigures *known = exact ? NULL : known_room(s, t, fits, most);
+    const StepFigures *known = known_room(s, t, fits, most, exact);
     if (known)
         return flow_of(a, known);
     Step *step = step_make(a, t->program, t->attention.at[0].choice, t->partition, t->units,
@@ -327,7 +370,8 @@ Flow *search_flow(Searcher *s, Arena *a, const Draft *t, bool exact)
                                                      f->state,
                                                      f->host_state,
                                                      fits,
-                                                     f->unpacked};
+                                                     f->unpacked,
+                                                     exact && a == s->arena ? f : NULL};
     return f;
 }
 

@@ -207,6 +207,8 @@ void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d)
 {
     search_enter(s, &x->choice);
     Draft t = search_draft(s, a, d, &x->choice, a == s->arena);
+    if (a == s->arena && t.attention.n)
+        t.attended = search_keep_attended(s, &t);
     x->plan = t.attention.n ? prove(s, a, d, &t) : NULL;
     if (x->plan)
         x->cost = cost_of(s, a, plan_draft(x->plan));

@@ -60,8 +60,13 @@ typedef struct Staged {
     AttentionWork attended;
     const SavedStages *stages;
 } Staged;
-/* Simulated attention, in an arena of its own. */
-typedef struct Attended { Choice choice; Arena *arena; const struct StepParts *parts; } Attended;
+/* Simulated attention, in an arena of its own; NULL: in the search's. */
+typedef struct Attended {
+    Choice choice;
+    Arena *arena;
+    const struct StepParts *parts, *other; /* other: with the other value of `ranges`; NULL: not asked yet */
+    struct AttentionLoads *loads;          /* for `other`; NULL: none */
+} Attended;
 /* Operations of a step with their times, in an arena of its own. */
 typedef struct Modelled {
     Choice choice;
@@ -120,7 +125,7 @@ typedef struct Tried {
 } Tried;
 
 /* Memory of a step's values, by all that it depends on; fits: the budget of step_pack; unpacked: as in
- * Flow. */
+ * Flow. exact: the values with their offsets, for the winner alone. */
 typedef struct StepFigures {
     Choice choice;
     int64_t tokens;
@@ -128,6 +133,7 @@ typedef struct StepFigures {
     int64_t scratch, keys, packed, host, state, host_state;
     MemoryBudget fits;
     bool unpacked;
+    struct Flow *exact;
 } StepFigures;
 
 /* Bytes of the values that are judged, at their peak, on the device and on the host: without attention's
@@ -355,6 +361,8 @@ const Parted *search_parted(Searcher *s, const Choice *c);
 Ranged search_ranges(Searcher *s, const Draft *t);
 /* As cost_attended, cached for all choices with the same attention. */
 const struct StepParts *search_attended(Searcher *s, const Draft *t);
+/* The same for as long as the search's arena lives. */
+const struct StepParts *search_keep_attended(Searcher *s, const Draft *t);
 /* The same for cost_bound: perhaps the rank alone that computes most, which is kept for all choices. */
 const struct StepParts *search_busiest(Searcher *s, const Draft *t);
 /* Lower bounds of the attention's times while its ranges are open, from loads that search_ranges uses then;

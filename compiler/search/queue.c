@@ -409,6 +409,10 @@ static void split(Searcher *s, Queue *q, const Branch *n)
     switch (n->stage) {
     case STAGE_GROUPS: split_groups(s, q, n); return;
     case STAGE_LISTED:
+        if (s->single) { /* nothing to compare it with */
+            push_set(q, n->of, n->at, STAGE_BOUNDED, n->least);
+            return;
+        }
         push_set(q, n->of, n->at, STAGE_COMPUTING, fmax(n->least, search_least_computing(s, x)));
         return;
     case STAGE_COMPUTING: /* with a time to undercut, both bounds at once share attention's loads */

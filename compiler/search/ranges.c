@@ -35,6 +35,7 @@ bool search_change_ranges(Searcher *s, Arena *a, Draft *t, Cost *cost, bool exac
     cost->any_weights = c.any_weights = fmin(cost->any_weights, c.any_weights);
     if (c.at_least || c.step >= most)
         return false;
+    x.attended = a == s->arena ? search_keep_attended(s, &x) : NULL;
     x.memory = memory_make(a, &x);
     memory_add_step(&x.memory, x.program, search_flow(s, a, &x, exact), x.units);
     if (!memory_fits(&x))
