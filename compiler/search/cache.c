@@ -187,18 +187,22 @@ const struct StepModel *search_model(Searcher *s, const Draft *t)
 {
     const unsigned keys = KEY_STEP | KEY_COUNTS | (cost_mixed(&s->program->cluster) ? KEY_ATTENDS : 0);
     const bool even = is_even(s->program, t);
-    for (int i = 0; i < MODELLED && i < s->models; i++) {
-        const Modelled *x = &s->modelled[i];
-        const bool alike = even && x->even && x->choice.ranks == t->choice.ranks;
-        if (choice_same(&x->choice, &t->choice, alike ? KEY_STEP : keys))
-            return x->model;
+    Modelled *x = &s->modelled[0]; /* the least recently used */
+    for (int i = 0; i < MODELLED; i++) {
+        Modelled *y = &s->modelled[i];
+        const bool alike = even && y->even && y->choice.ranks == t->choice.ranks;
+        if (y->model && choice_same(&y->choice, &t->choice, alike ? KEY_STEP : keys)) {
+            y->used = ++s->uses;
+            return y->model;
+        }
+        x = y->used < x->used ? y : x;
     }
-    Modelled *x = &s->modelled[s->models++ % MODELLED];
     arena_free(x->arena);
     *x = (Modelled){.choice = t->choice, .even = even, .arena = arena_new()};
     Draft of = *t;
     of.units = units_make(x->arena, t->program, &t->shape, t->choice.within,
                           choice_slices(t->program, &t->choice));
+    x->used = ++s->uses;
     x->model = cost_model(x->arena, &of);
     return x->model;
 }
@@ -226,9 +230,9 @@ void search_forget(Searcher *s)
     for (int i = 0; i < ATTENDED && i < s->attends; i++)
         arena_free(s->attended[i].arena);
     s->attends = 0, memset(s->attended, 0, sizeof s->attended);
-    for (int i = 0; i < MODELLED && i < s->models; i++)
+    for (int i = 0; i < MODELLED; i++)
         arena_free(s->modelled[i].arena);
-    s->models = 0, memset(s->modelled, 0, sizeof s->modelled);
+    memset(s->modelled, 0, sizeof s->modelled);
     forget_loaded(s);
     if (s->drawn)
         drawn_forget(s->drawn);

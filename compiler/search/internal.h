@@ -73,8 +73,9 @@ typedef struct Modelled {
     bool even; /* the same in all partitions that give ranks equal numbers of tokens */
     Arena *arena;
     const struct StepModel *model;
+    int64_t used; /* when: the number of uses before */
 } Modelled;
-enum { MODELLED = 32 }; /* the last ones */
+enum { MODELLED = 128 };
 enum { ATTENDED = 8 }; /* the last ones; candidates with the same attention are consecutive */
 /* Of what candidates are judged: all; whether activations alone fit; whether a step's values do, with
  * parameters, gradients and moments. */
@@ -191,7 +192,7 @@ typedef struct Searcher {
     Attended attended[ATTENDED];
     int attends; /* how many are stored */
     Modelled modelled[MODELLED];
-    int models; /* how many were stored */
+    int64_t uses;
     Speeds *speeds; /* computed on first use */
     Vec(Points) points;
     Vec(Near) nears;

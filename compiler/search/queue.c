@@ -146,7 +146,7 @@ static void add_listed(Searcher *s, Listed *l, Candidate *x)
         x->why_not = search_choose_layers(s, &x->choice);
     x->why_not = x->why_not ? x->why_not : choice_why_not(s->arena, s->program, &x->choice);
     x->order = x->first = order_of(l, x);
-    *vec_push(l->arena, &l->open) = *x;
+    *vec_append(l->arena, &l->open) = *x;
 }
 
 /* Lists combinations with the first values of escalating settings and of weights. */
@@ -202,7 +202,7 @@ static void list_weights(Searcher *s, Listed *l, int at)
             continue;
         y.why_not = choice_why_not(s->arena, s->program, &y.choice);
         y.order = x.order + (n - x.value[SETTING_WEIGHTS]) * each;
-        *vec_push(l->arena, &l->open) = y;
+        *vec_append(l->arena, &l->open) = y;
     }
 }
 

@@ -584,9 +584,10 @@ bool op_is_short(const Step *s, const StepOp *o);
  * first. */
 bool op_adds(const Step *s, const StepOp *o, int i);
 typedef struct Range { int first, last; } Range; /* operations, both included */
-/* All operations of a sequence in their order, and those of the optimizer, one at a time. */
+/* All operations of a sequence in their order, and those of the optimizer, one at a time. idle: NULL, or of
+ * each block [operations] which are left out: not all of a loop's. */
 typedef void (*SeeOp)(void *to, const StepOp *at);
-void step_walk(const Step *s, SeeOp see, void *to);
+void step_walk(const Step *s, bool *const idle[], SeeOp see, void *to);
 /* The same as an array; how many. */
 int step_unroll(Arena *a, const Step *s, const StepOp **out);
 int operand_index(const Step *s, const StepOp *o, Operand x); /* of the value that the operand means */

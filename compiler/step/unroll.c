@@ -2,7 +2,17 @@
  * chunk. */
 #include "step/step.h"
 
-typedef struct Walk { const Step *step; SeeOp see; void *to; int visit; } Walk;
+#include <string.h>
+
+/* Operations of a block that are seen. */
+typedef struct Seen { int n; const Op **op; } Seen;
+typedef struct Walk {
+    const Step *step;
+    SeeOp see;
+    void *to;
+    int visit;
+    Seen block[STEP_BLOCKS];
+} Walk;
 
 /* Chunks of keys with a live pair, one bit each. */
 static uint64_t attended(const Step *s, int layer, int chunk)
@@ -44,16 +54,18 @@ static int next_index(const Step *s, const StepOp *at, LoopDim d, int index)
     return index < n ? index : -1;
 }
 
-static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, int around);
+static void walk_ops(const Walk *w, StepOp at, const Op **first, const Op **end, int around);
 
-static void see_op(const Walk *w, StepOp at)
+static void see_op(const Walk *w, StepOp *at)
 {
-    if (at.op->group)
-        at.unit = step_group_unit(w->step, at.layer, at.op->group);
-    w->see(w->to, &at);
+    const int unit = at->unit;
+    if (at->op->group)
+        at->unit = step_group_unit(w->step, at->layer, at->op->group);
+    w->see(w->to, at);
+    at->unit = unit;
 }
 
-static void walk_loop(const Walk *w, StepOp at, const Op *first, const Op *end, int scope)
+static void walk_loop(const Walk *w, StepOp at, const Op **first, const Op **end, int scope)
 {
     const Scope *n = &w->step->scopes.at[scope];
     int *index = &at.index[n->dim], *turn = &at.turn[n->dim];
@@ -64,7 +76,7 @@ static void walk_loop(const Walk *w, StepOp at, const Op *first, const Op *end, 
     }
 }
 
-static void walk_scope(const Walk *w, StepOp at, const Op *first, const Op *end, int scope)
+static void walk_scope(const Walk *w, StepOp at, const Op **first, const Op **end, int scope)
 {
     const Scope *n = &w->step->scopes.at[scope];
     bool does = true;
@@ -83,16 +95,16 @@ static void walk_scope(const Walk *w, StepOp at, const Op *first, const Op *end,
 }
 
 /* Operations first to end, all inside the scope `around`. */
-static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, int around)
+static void walk_ops(const Walk *w, StepOp at, const Op **first, const Op **end, int around)
 {
-    for (const Op *o = first, *next; o < end; o = next) {
-        const int scope = scope_below(w->step, o->scope, around);
+    for (const Op **o = first, **next; o < end; o = next) {
+        const int scope = scope_below(w->step, (*o)->scope, around);
         next = o + 1;
-        while (scope != around && next < end && scope_below(w->step, next->scope, around) == scope)
+        while (scope != around && next < end && scope_below(w->step, (*next)->scope, around) == scope)
             next++;
-        at.op = o;
+        at.op = *o;
         if (scope == around)
-            see_op(w, at);
+            see_op(w, &at);
         else
             walk_scope(w, at, o, next, scope);
     }
@@ -100,10 +112,9 @@ static void walk_ops(const Walk *w, StepOp at, const Op *first, const Op *end, i
 
 static void walk_block(Walk *w, int block, int layer, int unit)
 {
-    const Block *b = &w->step->block[block];
+    const Seen *b = &w->block[block];
     const StepOp at = {.block = block, .layer = layer, .visit = w->visit, .unit = unit};
-    if (b->ops.n)
-        walk_ops(w, at, b->ops.at, b->ops.at + b->ops.n, 0);
+    walk_ops(w, at, b->op, b->op + b->n, 0);
     w->visit += block_of_layer(block) ? 1 + w->step->units.groups : 1;
 }
 
@@ -131,9 +142,24 @@ static void walk_layer_units(Walk *w, int block)
             walk_block(w, block, unit <= layers ? unit - 1 : (unit - layers - 2) % layers, unit);
 }
 
-void step_walk(const Step *s, SeeOp see, void *to)
+static Walk walk_make(Arena *a, const Step *s, bool *const idle[], SeeOp see, void *to)
 {
-    Walk w = {s, see, to, 0};
+    Walk w = {.step = s, .see = see, .to = to};
+    for (int b = 0; b < STEP_BLOCKS; b++) {
+        const Block *of = &s->block[b];
+        Seen *seen = &w.block[b];
+        seen->op = NEW_ARRAY(a, const Op *, of->ops.n);
+        for (int i = 0; i < of->ops.n; i++)
+            if (!idle || !idle[b][i])
+                seen->op[seen->n++] = &of->ops.at[i];
+    }
+    return w;
+}
+
+void step_walk(const Step *s, bool *const idle[], SeeOp see, void *to)
+{
+    Arena *a = arena_new();
+    Walk w = walk_make(a, s, idle, see, to);
     const int layers = s->program->model.layers;
     walk_block(&w, BLOCK_EMBED, 0, 0);
     for (int l = 0; l < layers; l++)
@@ -150,6 +176,7 @@ void step_walk(const Step *s, SeeOp see, void *to)
         if (step_unit(s, unit)->elements) /* layers without experts have none in groups */
             walk_block(&w, BLOCK_OPTIMIZER, 0, unit);
     walk_block(&w, BLOCK_DONE, 0, layers + 1);
+    arena_free(a);
 }
 
 typedef struct Unroll { Arena *arena; Vec(StepOp) ops; } Unroll;
@@ -162,9 +189,13 @@ static void push(void *to, const StepOp *at)
 
 int step_unroll(Arena *a, const Step *s, const StepOp **out)
 {
-    Unroll u = {.arena = a};
-    step_walk(s, push, &u);
-    *out = u.ops.at;
+    Unroll u = {.arena = arena_new()}; /* as it grows it leaves copies */
+    step_walk(s, NULL, push, &u);
+    StepOp *ops = arena_alloc(a, sizeof *ops * (size_t)u.ops.n);
+    if (u.ops.n)
+        memcpy(ops, u.ops.at, sizeof *ops * (size_t)u.ops.n);
+    arena_free(u.arena);
+    *out = ops;
     return u.ops.n;
 }
 

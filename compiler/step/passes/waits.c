@@ -25,7 +25,7 @@ typedef struct Waiter {
     /* operations given to streams since the first sequence; times are counts of these */
     Vec(StepOp) given;
     bool *streamed;         /* [values]: written by another stream */
-    bool *idle[STEP_BLOCKS]; /* [operations]: uses no such value, and has no wait before it */
+    bool *idle[STEP_BLOCKS]; /* [operations]: uses no such value, and is no loop's first */
     bool *needed[STEP_BLOCKS]; /* [operations]: has a wait before it */
     int **written;          /* [values][index]: time of the stream's operation that writes it; 0: none */
     int done[STREAMS];      /* everything given to the stream before this time is done */
@@ -114,7 +114,6 @@ static void add_need(Waiter *w, Need n)
             return;
         }
     *vec_push(w->arena, &w->needs) = n;
-    w->idle[n.block][n.at] = false;
     w->needed[n.block][n.at] = true;
 }
 
@@ -224,18 +223,18 @@ static void see(void *to, const StepOp *at)
 {
     Waiter *w = to;
     const ptrdiff_t op = at->op - w->step->block[at->block].ops.at;
-    if (w->idle[at->block][op])
-        return;
     if (w->needed[at->block][op])
         do_needed(w, at);
     if (op_runs(at->op, w->sequence, w->sequences) && op_follows(w->step, at))
         do_op(w, at);
 }
 
-/* Most operations read only results of computing, and need no check. */
-static bool is_idle(const Waiter *w, const Op *o)
+/* Most operations read only results of computing, and need no check; a loop's first may get a wait. */
+static bool is_idle(const Waiter *w, const Block *b, int op)
 {
-    bool idle = o->kind != OP_WAIT && op_stream(o->kind) == STREAM_COMPUTE;
+    const Op *o = &b->ops.at[op];
+    const bool first = o->scope && (op == 0 || o[-1].scope != o->scope);
+    bool idle = !first && o->kind != OP_WAIT && op_stream(o->kind) == STREAM_COMPUTE;
     for (int i = 0; i < OP_READS && o->read[i].value >= 0; i++)
         idle &= !w->streamed[o->read[i].value];
     for (int i = 0; i < OP_WRITES && o->write[i].value >= 0; i++)
@@ -265,7 +264,7 @@ static void begin(Waiter *w)
         w->idle[b] = NEW_ARRAY(w->arena, bool, s->block[b].ops.n);
         w->needed[b] = NEW_ARRAY(w->arena, bool, s->block[b].ops.n);
         for (int i = 0; i < s->block[b].ops.n; i++)
-            w->idle[b][i] = is_idle(w, &s->block[b].ops.at[i]);
+            w->idle[b][i] = is_idle(w, &s->block[b], i);
     }
 }
 
@@ -288,7 +287,7 @@ void step_waits(Step *s)
     Waiter w = {.arena = arena_new(), .step = s, .sequences = step_sequences(s) > 1 ? 2 : 1};
     begin(&w);
     for (; w.sequence < w.sequences; w.sequence++)
-        step_walk(s, see, &w);
+        step_walk(s, w.idle, see, &w);
     if (w.needs.n)
         qsort(w.needs.at, (size_t)w.needs.n, sizeof *w.needs.at, by_place);
     for (int i = 0; i < w.needs.n; i++)

@@ -191,7 +191,7 @@ bool step_check(Diags *d, const Step *s, const char *pass)
     for (int i = 0; i < s->values.n; i++)
         c.written[i] = NEW_ARRAY(c.arena, bool, value_indices(s, &s->values.at[i]));
     if (!c.failed)
-        step_walk(s, see, &c);
+        step_walk(s, NULL, see, &c);
     arena_free(c.arena);
     return !c.failed;
 }
