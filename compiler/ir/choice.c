@@ -47,9 +47,7 @@ static bool same_text(const char *x, const char *y)
 
 static bool same_saving(const Choice *x, const Choice *y)
 {
-    const Saving v = saving_of(x), w = saving_of(y);
-    return same_text(v.lower, w.lower) && same_text(v.upper, w.upper) && v.from == w.from &&
-           v.tail == w.tail && saving_group(v) == saving_group(w);
+    return saving_same(saving_of(x), saving_of(y));
 }
 
 static bool same_share(const Choice *x, const Choice *y)

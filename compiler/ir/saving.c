@@ -30,6 +30,14 @@ Saving saving_by(Recompute rule, double tail)
 
 int saving_group(Saving v) { return v.group > 1 ? v.group : 1; }
 
+static bool same_names(const char *x, const char *y) { return strcmp(x ? x : "", y ? y : "") == 0; }
+
+bool saving_same(Saving v, Saving w)
+{
+    return same_names(v.lower, w.lower) && same_names(v.upper, w.upper) && v.from == w.from &&
+           v.tail == w.tail && saving_group(v) == saving_group(w);
+}
+
 Saving saving_of(const Choice *c)
 {
     return c->saving.upper ? c->saving : saving_by(RECOMPUTE_NONE, 0);

@@ -30,28 +30,47 @@ static AttentionWork work_of_rank(const Searcher *s, const Draft *t)
     return sum;
 }
 
-static bool same_stages(const Staged *x, const Staged *y)
+static Unsaved unsaved(const Searcher *s, const Draft *t)
+{
+    return (Unsaved){.shape = t->shape,
+                     .tokens = t->partition->max_tokens,
+                     .pieces = partition_scan_pieces(s->program, t->partition),
+                     .within = t->choice.within,
+                     .slices = choice_slices(s->program, &t->choice)};
+}
+
+static bool same_unsaved(const Unsaved *x, const Unsaved *y)
 {
     return memcmp(&x->shape, &y->shape, sizeof x->shape) == 0 && x->tokens == y->tokens &&
-           x->pieces == y->pieces && x->within == y->within && x->slices == y->slices &&
-           memcmp(&x->attended, &y->attended, sizeof x->attended) == 0;
+           x->pieces == y->pieces && x->within == y->within && x->slices == y->slices;
 }
 
 /* The same for all values of `recompute` that are shares. */
 static const SavedStages *stages_of(Searcher *s, const Draft *t, const Shape *whole)
 {
-    Staged x = {.shape = t->shape,
-                .tokens = t->partition->max_tokens,
-                .pieces = partition_scan_pieces(s->program, t->partition),
-                .within = t->choice.within,
-                .slices = choice_slices(s->program, &t->choice),
-                .attended = work_of_rank(s, t)};
+    Staged x = {.of = unsaved(s, t), .attended = work_of_rank(s, t)};
     for (int i = 0; i < s->staged.n; i++)
-        if (same_stages(&s->staged.at[i], &x))
+        if (same_unsaved(&s->staged.at[i].of, &x.of) &&
+            memcmp(&s->staged.at[i].attended, &x.attended, sizeof x.attended) == 0)
             return s->staged.at[i].stages;
     x.stages = saved_stages(s->arena, s->program, whole, t->partition, t->units, x.attended);
     *vec_push(s->arena, &s->staged) = x;
     return x.stages;
+}
+
+static const char *offload_of(Searcher *s, const Draft *t, const Shape *whole)
+{
+    const Choice *c = &t->choice;
+    Offloaded x = {unsaved(s, t), saving_of(c), c->offload_layers, c->offload_values, NULL};
+    for (int i = 0; i < s->offloaded.n; i++) {
+        const Offloaded *y = &s->offloaded.at[i];
+        if (x.layers == y->layers && x.values == y->values && same_unsaved(&x.of, &y->of) &&
+            saving_same(x.saving, y->saving))
+            return y->set;
+    }
+    x.set = offload_at(s->arena, s->program, whole, t->partition, t->units, x.saving, x.layers, x.values);
+    *vec_push(s->arena, &s->offloaded) = x;
+    return x.set;
 }
 
 /* Chooses what layers save and offload, if the settings give only numbers. */
@@ -62,8 +81,7 @@ static void decide_saving(Searcher *s, Draft *t)
     if (c->spared)
         c->saving = saving_in(s->arena, stages_of(s, t, &whole), 1 - (double)c->spared / SAVING_LEVELS);
     if (c->offload_values)
-        c->offload = offload_at(s->arena, s->program, &whole, t->partition, t->units, saving_of(c),
-                                c->offload_layers, c->offload_values);
+        c->offload = offload_of(s, t, &whole);
 }
 
 Candidate search_untried(const Candidate *from)

@@ -51,15 +51,26 @@ typedef struct Loaded {
     struct AttentionLoads *loads;
     const struct StepParts *least;
 } Loaded;
-/* What layers save at any share, by all that it depends on. */
-typedef struct Staged {
+/* What the list of a step depends on before it is decided what layers save and offload. */
+typedef struct Unsaved {
     Shape shape;
     int64_t tokens;
     int pieces, within;
     bool slices;
+} Unsaved;
+/* What layers save at any share, by all that it depends on. */
+typedef struct Staged {
+    Unsaved of;
     AttentionWork attended;
     const SavedStages *stages;
 } Staged;
+/* What so many layers (0: all) offload if they offload so many values, by all that it depends on. */
+typedef struct Offloaded {
+    Unsaved of;
+    Saving saving;
+    int layers, values;
+    const char *set;
+} Offloaded;
 /* Simulated attention, in an arena of its own; NULL: in the search's. */
 typedef struct Attended {
     Choice choice;
@@ -186,6 +197,7 @@ typedef struct Searcher {
     Vec(Ranged) ranged;
     Vec(const struct StepParts *) busiest; /* attention of the rank that computes most */
     Vec(Staged) staged;
+    Vec(Offloaded) offloaded;
     Vec(Stationary) stationary;
     Vec(Computed) computed;
     Loaded loaded; /* the last one; it is simulated next, if at all */
