@@ -1,17 +1,26 @@
-"""Numbers that callers give: taken as they are, or refused by name. None is cut or rounded to another one."""
+"""Numbers that callers give: taken as they are, or refused by name. None is cut or rounded to another one.
+
+The command `burst` reads its numbers here, so torch, whose import takes seconds, is imported with the first list of them."""
 import numbers
 import operator
+from typing import NamedTuple
 
-import torch
 
-INT32 = torch.iinfo(torch.int32)
-FP32 = torch.finfo(torch.float32)
+class Limits(NamedTuple):
+    """Of a type; as torch.iinfo and torch.finfo have them."""
+    min: float
+    max: float
+    tiny: float = 0
+
+
+INT32 = Limits(-2**31, 2**31 - 1)
+FP32 = Limits(-(2 - 2**-23) * 2.0**127, (2 - 2**-23) * 2.0**127, 2.0**-126)
 
 
 def whole(value, what, least=0, most=INT32.max):
     """A whole number from one limit to another."""
     try:
-        if isinstance(value, bool) or getattr(value, "dtype", None) is torch.bool:
+        if isinstance(value, bool) or str(getattr(value, "dtype", None)) == "torch.bool":
             raise TypeError
         number = operator.index(value)
     except (TypeError, RuntimeError):
@@ -33,6 +42,7 @@ def positive(value, what):
 
 def int32s(values, what):
     """A tensor of whole numbers on the host. bool: 0 and 1."""
+    import torch
     try:
         given = torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

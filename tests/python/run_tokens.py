@@ -459,6 +459,8 @@ class Tokens:
     def help(self):
         said = [self.burst(*words).stdout for words in (("help", "tokens"), ("tokens", "--help"), ("tokens", "-h"))]
         require(said[0] == said[1] == said[2] and "--tokenizer FOLDER" in said[0], said[0])
+        loaded = run([sys.executable, "-c", "import sys, burst.__main__; print('torch' in sys.modules)"], 120, env=ENVIRONMENT).stdout
+        require(loaded == "False\n", "the command imports torch, which takes seconds and may not be installed")
 
     def refusals(self):
         out = self.folder / "out.tok"
