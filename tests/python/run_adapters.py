@@ -18,7 +18,8 @@ import runner
 HERE = pathlib.Path(__file__).resolve().parent
 PARTS = ["training", "batches", "layers", "refusals", "masks", "trainer", "example"]
 MODELS = ("llama", "qwen3", "gpt_oss")  # one a day; with --all: those of adapter_worker.py
-MODULES = "torch.distributed,torch._dynamo,transformers.masking_utils,transformers.modeling_utils"
+# torch._inductor: also the backend aot_eager imports it.
+MODULES = "torch.distributed,torch._dynamo,torch._inductor.pattern_matcher,transformers.masking_utils,transformers.modeling_utils"
 TOKENS, SEPARATOR, VOCAB, STEPS, LIMIT = 256, 0, 97, 4, 1e-5
 COUNT = TOKENS * (2 * STEPS + 1)
 CONFIG = {

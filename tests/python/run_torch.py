@@ -1,6 +1,6 @@
 """The Python package: worker.py on 1, 2 and 4 ranks with gloo. 77 where torch is not installed.
 
-Two ranks by torchrun, whose ranks each import torch, the others by fork_ranks.py. --all (BURST_TEST_ALL=1): 201 cases, all by
+By fork_ranks.py, which imports torch once; run_page.py has two ranks by torchrun. --all (BURST_TEST_ALL=1): 201 cases, all by
 torchrun; otherwise --count cases on each number of ranks, others each day.
 """
 import datetime
@@ -29,7 +29,7 @@ def main():
                    OMP_NUM_THREADS="1")
         for ranks in 1, 2, 4:
             launcher = [here / "fork_ranks.py", ranks, "torch,torch.distributed,torch._dynamo"]
-            if ranks == 2 or count >= LONG:
+            if count >= LONG:
                 launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]
             done = runner.run([sys.executable, *launcher, here / "worker.py", "--count", count, "--seed", seed], 200 + 15 * count,
                               env=env)
