@@ -28,7 +28,7 @@ static void take_first_values(const Searcher *t, Candidate *x)
  * others each value is tried. */
 static Candidate first_that_fits(Searcher *s, const Program *p, const Candidate *near, int setting, bool anew)
 {
-    Searcher t = search_new(s->arena, diags_new(s->arena), p, s->maps);
+    Searcher t = search_new(s->arena, diags_new(s->arena), p, s->counted);
     const int values = settings[setting]->escalates ? 1 : search_values(&t, setting);
     Candidate from = search_untried(near), found = {0};
     if (anew)
@@ -165,8 +165,8 @@ static Found search_opened(Arena *a, const Program *open, const Found *f, int se
 {
     const double most = sequence_seconds(plan_draft(f->plan)->program, f->cost.step) * (1 - WORTH);
     if (setting == SETTING_TENSOR)
-        return search_with(a, diags_new(a), open, SEARCH_USUAL, most);
-    return search_near(a, open, &f->evaluated[0], setting, most);
+        return search_counted(a, diags_new(a), open, SEARCH_USUAL, most, f->counted);
+    return search_near(a, open, f, setting, most);
 }
 
 static void hint_setting(Arena *a, const Program *written, const Found *f, int setting, Text *out)

@@ -39,7 +39,7 @@ Evaluation search_evaluation(Searcher *s, Arena *a, const Choice *c)
 
 Evaluation evaluate_choice(Arena *a, const Program *p, const Choice *c)
 {
-    Searcher s = search_new(a, diags_new(a), p, search_maps(a, p));
+    Searcher s = search_new(a, diags_new(a), p, counted_new(a, p));
     const Evaluation j = search_evaluation(&s, a, c);
     search_forget(&s);
     return j;
@@ -86,8 +86,8 @@ int alternatives_of(Arena *a, const Draft *d, Alternative **out)
 {
     Alternatives all = {0};
     Arena *common = arena_new();
-    Searcher s = search_new(common, diags_new(common), d->program, search_maps(common, d->program));
-    *vec_push(common, &s.parted) = (Parted){d->choice, d->partition, d->counts};
+    Searcher s = search_new(common, diags_new(common), d->program, counted_new(common, d->program));
+    *vec_push(common, &s.counted->parted) = (Parted){d->choice, d->partition, d->counts};
     for (int setting = 0; setting < SETTING_COUNT; setting++)
         add_alternatives(&s, a, d, setting, &all);
     search_forget(&s);

@@ -8,15 +8,16 @@
 
 const Parted *search_parted(Searcher *s, const Choice *c)
 {
-    for (int i = 0; i < s->parted.n; i++)
-        if (choice_same(&s->parted.at[i].choice, c, KEY_COUNTS))
-            return &s->parted.at[i];
-    const Partition *p = partition_shared(s->arena, c->partition, c->block, s->program->sequence, c->ranks,
+    Counted *all = s->counted;
+    for (int i = 0; i < all->parted.n; i++)
+        if (choice_same(&all->parted.at[i].choice, c, KEY_COUNTS))
+            return &all->parted.at[i];
+    const Partition *p = partition_shared(all->arena, c->partition, c->block, s->program->sequence, c->ranks,
                                           c->share);
-    PairCounts **counts = NEW_ARRAY(s->arena, PairCounts *, s->program->mask_count);
+    PairCounts **counts = NEW_ARRAY(all->arena, PairCounts *, s->program->mask_count);
     for (int m = 0; m < s->program->mask_count; m++)
-        counts[m] = pair_counts(s->arena, s->maps[m], p, choice_pieces(c));
-    Parted *made = vec_push(s->arena, &s->parted);
+        counts[m] = pair_counts(all->arena, all->maps[m], p, choice_pieces(c));
+    Parted *made = vec_push(all->arena, &all->parted);
     *made = (Parted){*c, p, counts};
     return made;
 }

@@ -6,12 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-MaskMap **search_maps(Arena *a, const Program *p)
+Counted *counted_new(Arena *a, const Program *p)
 {
-    MaskMap **maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
+    Counted *c = NEW(a, Counted);
+    c->arena = a;
+    c->maps = NEW_ARRAY(a, MaskMap *, p->mask_count);
     for (int m = 0; m < p->mask_count; m++)
-        maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
-    return maps;
+        c->maps[m] = mask_map(a, p, m, BURST_TILE, BURST_TILE);
+    return c;
 }
 
 /* A rank's attention in forward of a layer, with perfect balance; mean over layers. */
@@ -136,7 +138,7 @@ Draft search_draft(Searcher *s, Arena *a, Diags *d, const Choice *choice, bool e
 
 Draft draft_make(Arena *a, Diags *d, const Program *p, const Choice *c)
 {
-    Searcher s = {.arena = a, .diags = d, .program = p, .maps = search_maps(a, p)};
+    Searcher s = {.arena = a, .diags = d, .program = p, .counted = counted_new(a, p)};
     const Draft t = search_draft(&s, a, d, c, true);
     search_forget(&s);
     return t;

@@ -79,7 +79,7 @@ Found search_complete(Arena *a, const Found *f)
     Evaluated *rows = NEW_ARRAY(a, Evaluated, f->evaluated_count);
     Arena *common = arena_new();
     const Program *p = plan_draft(f->plan)->program;
-    Searcher s = search_new(common, diags_new(common), p, search_maps(common, p));
+    Searcher s = search_new(common, diags_new(common), p, f->counted);
     for (int i = 0; i < f->evaluated_count; i++) {
         rows[i] = f->evaluated[i];
         if (!rows[i].why_not && rows[i].cost.at_least)
@@ -126,9 +126,9 @@ static const Evaluated *nearest(const Evaluated *x, int n)
     return NULL;
 }
 
-static const char *would_fit(Arena *a, const Program *p, const Evaluated *near)
+static const char *would_fit(Arena *a, const Found *f, const Evaluated *near)
 {
-    Searcher s = search_new(a, diags_new(a), p, search_maps(a, p));
+    Searcher s = search_new(a, diags_new(a), plan_draft(f->plan)->program, f->counted);
     Candidate x = {.choice = near->choice};
     memcpy(x.value, near->value, sizeof x.value);
     const char *names = search_would_fit(&s, &x);
@@ -140,7 +140,7 @@ static const char *too_large_text(Arena *a, const Found *f, const Evaluated *x, 
 {
     const Evaluated *near = nearest(x, n);
     const char *layouts = arena_printf(a, "%d layout%s", n, n == 1 ? " does" : "s do");
-    const char *names = near ? would_fit(a, plan_draft(f->plan)->program, near) : NULL;
+    const char *names = near ? would_fit(a, f, near) : NULL;
     if (!near)
         return arena_printf(a, "%s not fit in memory; with settings that need less, %s above", layouts,
                             n == 1 ? "it is" : "they are");

@@ -267,7 +267,7 @@ static void remark_tensor(Searcher *s, Text *t)
 Found search_found(Searcher *s, const Candidate *best)
 {
     const Draft *d = plan_draft(best->plan);
-    Found f = {.plan = best->plan, .cost = best->cost, .evaluations = s->evaluations};
+    Found f = {.plan = best->plan, .cost = best->cost, .evaluations = s->evaluations, .counted = s->counted};
     Text t = {0};
     if (!f.cost.batches.n && search_seconds(best) <= s->other)
         f.cost.batches = cost_batches(d);
@@ -275,7 +275,7 @@ Found search_found(Searcher *s, const Candidate *best)
     for (int i = 0; i < SETTING_COUNT; i++)
         f.column[i] = has_column(s, best, &f, i);
     for (int m = 0; m < s->program->mask_count; m++)
-        f.counting += mask_taken(s->maps[m]);
+        f.counting += mask_taken(s->counted->maps[m]);
     remark_untried(s, &best->choice, &t);
     remark_plan(s, d, &best->cost, &t);
     remark_tensor(s, &t);

@@ -30,7 +30,12 @@ typedef struct Candidate {
 } Candidate;
 typedef Vec(Candidate) Candidates;
 typedef struct Parted { Choice choice; const Partition *partition; PairCounts **counts; } Parted;
-typedef Vec(Parted) AllParted;
+/* Counted pairs of masks, for all searches of programs with the same masks and sequence. */
+typedef struct Counted {
+    Arena *arena;
+    MaskMap **maps; /* [mask_count] */
+    Vec(Parted) parted;
+} Counted;
 /* Choices by some of their fields, numbered from 0. */
 typedef struct Memo {
     Vec(Choice) choice;
@@ -188,8 +193,7 @@ typedef struct Searcher {
     SearchEffort effort;
     double other; /* seconds of another program, which this one's must undercut; INFINITY: none */
     /* what candidates share */
-    MaskMap **maps;
-    AllParted parted;
+    Counted *counted;
     DrawnInputs *drawn; /* NULL: each candidate draws its own */
     Vec(StepFigures) figures;
     Vec(Active) active;
@@ -244,7 +248,7 @@ static inline bool same_tensor(const Choice *x, const Choice *y)
 /* ---- search/candidate.c: evaluation of a candidate ---- */
 /* A copy with the same choice and order, but without figures. */
 Candidate search_untried(const Candidate *from);
-MaskMap **search_maps(Arena *a, const Program *p);
+Counted *counted_new(Arena *a, const Program *p);
 /* Sends it through all passes. Its results live in the arena; errors go to the diagnostics. */
 void search_evaluate(Searcher *s, Arena *a, Candidate *x, Diags *d);
 /* Whether it fits the device, the host perhaps not; true if its attention cannot be made. */
@@ -268,7 +272,7 @@ void search_variants(Searcher *s, Variants v, unsigned kinds);
 int search_count_simple(Searcher *s, int data);
 /* ---- search/search.c ---- */
 /* A search that prunes nothing, or the evaluation of single choices; search_forget at the end. */
-Searcher search_new(Arena *a, Diags *d, const Program *p, MaskMap **maps);
+Searcher search_new(Arena *a, Diags *d, const Program *p, Counted *counted);
 const double *search_pairs(Searcher *s); /* [mask_count] unmasked pairs of the sequence */
 Speeds *search_speeds(Searcher *s);
 /* With several masks: the fastest attention of each mask's layers. Returns NULL, or what does not work. */
@@ -289,9 +293,12 @@ bool search_leads(const Candidate *x, const Candidate *other);
 /* Takes the program with the choice's tensor ranks. */
 void search_enter(Searcher *s, const Choice *c);
 double search_seconds(const Candidate *x);
-/* The fastest of p that differs from a row in one setting, and in what escalates; plan NULL: none takes at
- * most so many seconds. */
-Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most);
+/* As search_with, with what searches of the same masks have counted. */
+Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other,
+                     Counted *counted);
+/* The fastest of p that differs from the chosen row in one setting, and in what escalates; plan NULL: none
+ * takes at most so many seconds. */
+Found search_near(Arena *a, const Program *p, const Found *f, int setting, double most);
 /* As search_evaluate, but keeps only the figures, unless the candidate is the only one. */
 void search_try(Searcher *s, Candidate *x);
 bool search_works(const Candidate *x);

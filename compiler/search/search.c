@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-Searcher search_new(Arena *a, Diags *d, const Program *p, MaskMap **maps)
+Searcher search_new(Arena *a, Diags *d, const Program *p, Counted *counted)
 {
     return (Searcher){.arena = a,
                       .diags = d,
@@ -20,7 +20,7 @@ Searcher search_new(Arena *a, Diags *d, const Program *p, MaskMap **maps)
                       .remarks = "",
                       .effort = SEARCH_WHOLE,
                       .other = INFINITY,
-                      .maps = maps};
+                      .counted = counted};
 }
 
 const double *search_pairs(Searcher *s)
@@ -566,9 +566,10 @@ static unsigned with_setting(int setting)
     }
 }
 
-Found search_near(Arena *a, const Program *p, const Evaluated *row, int setting, double most)
+Found search_near(Arena *a, const Program *p, const Found *f, int setting, double most)
 {
-    Searcher s = search_new(a, diags_new(a), p, search_maps(a, p));
+    Searcher s = search_new(a, diags_new(a), p, f->counted);
+    const Evaluated *row = &f->evaluated[0];
     Candidate like = {.choice = row->choice};
     unsigned varies = 1u << setting | with_setting(setting);
     for (int i = 0; i < SETTING_COUNT; i++)
@@ -591,12 +592,13 @@ static Found report_tensor(Searcher *s, const Program *p, Diags *d)
 {
     const int n = s->programs.n, tensor = n ? program_tensor(s->programs.at[n - 1]) : 1;
     const Program *with = program_with_tensor(s->arena, d, p, tensor);
-    return with ? search_with(s->arena, d, with, s->effort, s->other) : (Found){0};
+    return with ? search_counted(s->arena, d, with, s->effort, s->other, s->counted) : (Found){0};
 }
 
-Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
+Found search_counted(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other,
+                     Counted *counted)
 {
-    Searcher s = search_new(a, p->layout.tensor.is_auto ? diags_new(a) : d, p, search_maps(a, p));
+    Searcher s = search_new(a, p->layout.tensor.is_auto ? diags_new(a) : d, p, counted);
     s.effort = effort;
     s.other = other;
     s.drawn = drawn_new(a);
@@ -618,6 +620,11 @@ Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, dou
     search_enter(&s, &best->choice);
     search_warn(d, s.program, &best->choice);
     return search_found(&s, best);
+}
+
+Found search_with(Arena *a, Diags *d, const Program *p, SearchEffort effort, double other)
+{
+    return search_counted(a, d, p, effort, other, counted_new(a, p));
 }
 
 Found search(Arena *a, Diags *d, const Program *p) { return search_with(a, d, p, SEARCH_USUAL, INFINITY); }

@@ -29,6 +29,7 @@ typedef struct Found {
     bool column[SETTING_COUNT]; /* whether --explain has it */
     const Evaluated *evaluated; /* the chosen one, others by time, then what does not work */
     int evaluated_count, evaluations; /* evaluations: candidates that went through the passes */
+    struct Counted *counted; /* for further searches of the program's masks; as the search's arena */
     double counting; /* work of counting pairs, in mask node operations, without drawn batches */
     bool too_large; /* plan NULL: because of memory */
     int group; /* search(), too_large: group size with which `full(n)` fits; 0: none */
