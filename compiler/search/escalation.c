@@ -79,31 +79,23 @@ static Near *near_of(Searcher *s, const Candidate *from, int setting, Way w)
     return n;
 }
 
-/* A search for the first value of a ladder that fits, from where others ended: in growing steps until one
- * value fits and the one before it does not, since memory falls along a ladder. */
-typedef struct Walk {
-    Way way;
-    int at, step, large, fits; /* fits: past the last one if none does */
-} Walk;
-
-static Walk walk_from(Way w, int at)
+Walk search_walk(int first, int last, int at)
 {
-    return (Walk){w, (int)burst_min(burst_max(at, w.first), w.last), 1, w.first - 1, w.last + 1};
+    return (Walk){first, last, (int)burst_min(burst_max(at, first), last), 1, first - 1, last + 1};
 }
 
-static bool walk_ends(const Walk *k) { return k->large + 1 >= k->fits; }
+bool search_walk_ends(const Walk *k) { return k->large + 1 >= k->fits; }
 
-/* room: whether the value at hand fits */
-static void walk_on(Walk *k, bool room)
+void search_walk_on(Walk *k, bool room)
 {
     if (room)
         k->fits = k->at;
     else
         k->large = k->at;
-    if (k->fits > k->way.last)
-        k->at = (int)burst_min(k->large + k->step, k->way.last);
-    else if (k->large < k->way.first)
-        k->at = (int)burst_max(k->fits - k->step, k->way.first);
+    if (k->fits > k->last)
+        k->at = (int)burst_min(k->large + k->step, k->last);
+    else if (k->large < k->first)
+        k->at = (int)burst_max(k->fits - k->step, k->first);
     else
         k->at = (k->large + k->fits) / 2;
     k->step *= 2;
@@ -114,15 +106,15 @@ static Candidate least_memory(Searcher *s, const Candidate *from, int setting, W
 {
     Near *near = near_of(s, from, setting, w);
     Candidate found = {0};
-    Walk k = walk_from(w, near->found);
-    while (!walk_ends(&k)) {
+    Walk k = search_walk(w.first, w.last, near->found);
+    while (!search_walk_ends(&k)) {
         const Candidate x = try_value(s, from, setting, k.at);
         const bool room = has_room(&x, setting);
         if (room || k.at == w.last)
             found = x;
         if (x.too_slow && !room)
             return x;
-        walk_on(&k, room);
+        search_walk_on(&k, room);
     }
     near->found = (int)burst_min(k.fits, w.last);
     return found;
@@ -372,12 +364,12 @@ static Candidate try_saving(Escalated *t, const Candidate *from, int value)
 static int save_most(Escalated *t, const Candidate *from)
 {
     const int last = last_saving(t->s);
-    Walk k = walk_from((Way){0, last}, t->near);
-    while (!walk_ends(&k)) {
+    Walk k = search_walk(0, last, t->near);
+    while (!search_walk_ends(&k)) {
         const Candidate x = try_saving(t, from, k.at);
         if (!x.evaluated || x.too_slow)
             return -1;
-        walk_on(&k, has_room(&x, SETTING_RECOMPUTE));
+        search_walk_on(&k, has_room(&x, SETTING_RECOMPUTE));
     }
     t->near = k.fits <= last ? k.fits : t->near;
     return k.fits <= last ? k.fits : -1;

@@ -93,6 +93,12 @@ typedef struct Modelled {
 } Modelled;
 enum { MODELLED = 128 };
 enum { ATTENDED = 8 }; /* the last ones; candidates with the same attention are consecutive */
+/* A search for the first value of a ladder, from `first` to `last`, that fits, from where others ended: in
+ * growing steps until one value fits and the one before it does not, since memory falls along a ladder. */
+typedef struct Walk {
+    int first, last;
+    int at, step, large, fits; /* fits: past the last one if none does */
+} Walk;
 /* Of what candidates are judged: all; whether activations alone fit; whether a step's values do, with
  * parameters, gradients and moments. */
 typedef enum Judged { JUDGED_ALL, JUDGED_ACTIVATIONS, JUDGED_VALUES } Judged;
@@ -330,6 +336,9 @@ double search_to_be_of_groups(const Searcher *s, const Choice *c);
 /* Tries it; if it is too large, also with settings that need less. Appends what is worth showing to
  * s->all. */
 void search_escalate(Searcher *s, Candidate first);
+Walk search_walk(int first, int last, int at);
+bool search_walk_ends(const Walk *k);
+void search_walk_on(Walk *k, bool room); /* room: whether the value at hand fits */
 /* Whether the setting's smallest value excludes the smallest one of a setting after it, given the candidate's
  * other values. */
 bool search_excludes(const Searcher *s, const Candidate *x, int setting);
@@ -370,8 +379,9 @@ void search_drop_rival(Searcher *s, const Candidate *x); /* the last one, if it 
  * faster by more than the tie. */
 bool search_outdone(Searcher *s, const Candidate *x);
 /* ---- search/refine.c ---- */
-/* The fastest that fits with other values of escalating settings; a copy if none is faster. */
-Candidate search_escalate_otherwise(Searcher *s, const Candidate *best);
+/* The fastest that fits with other values of escalating settings, and of those after them; a copy if none is
+ * faster. starts: also from values that need little memory. */
+Candidate search_escalate_otherwise(Searcher *s, const Candidate *best, bool starts);
 /* ---- search/cache.c ---- */
 struct Flow;
 /* The choice's partition with the counts of its pieces, cached. */

@@ -1,115 +1,82 @@
 /* search/refine.c: the fastest values of the escalating settings for a layout whose other settings are
  * decided, and which memory escalation made fit.
  *
- * An escalating setting saves memory, and what it saves is worth its time if layers can save more values
- * then, or if nothing fits without it. So records of the settings but `recompute` are made one step after the
- * other: from a record, each setting alone advances to its first value with which more is saved (or, if
- * nothing fits, that needs less memory), or, if that is faster, to its next value or to twice as many chunks
- * of heads. Memory is largest in some part of the step; a setting that does not save memory there gains
- * nothing until another has saved memory there, and then it is a step from that record. Records whose lower
- * bound cannot win are dropped. */
+ * Chunks, offloaded values and saved values free memory for each other, so a setting alone may gain nothing,
+ * or not fit. One setting after the other is changed to any other value, with as much saved as fits then,
+ * until no change is faster: from the layout itself, and, if it took escalation to fit, from what fits with
+ * all settings at values that need little memory, with the optimizer's state at each place. Values whose
+ * lower bound cannot win are not tried. */
 #include "search/internal.h"
 
 #include <math.h>
-#include <string.h>
 
-/* Settings that advance, beside what is offloaded, in the order in which they are taken: a value of one may
- * exclude values of those after it. */
-static const int before_offload[] = {SETTING_EXPERTS, SETTING_FFN_CHUNKS};
-static const int after_offload[] = {SETTING_HEAD_CHUNKS, SETTING_TOKEN_CHUNKS, SETTING_FETCH,
-                                    SETTING_LOSS_TILE};
-/* Places in a record: those settings, the number of offloaded values, the optimizer's place. */
-enum {
-    BEFORE = countof(before_offload),
-    AFTER = countof(after_offload),
-    OFFLOADED = BEFORE + AFTER,
-    OPTIMIZER,
-    PLACES,
-    HEAD_CHUNKS = BEFORE
-};
 enum { LADDERS = 2 }; /* of `recompute`: parts of what `none` saves; rules */
-
-typedef struct Record {
-    int value[PLACES];
-    Candidate of;         /* with everything saved */
-    double least;         /* seconds, whatever is saved */
-    int saved[LADDERS];   /* the first value of each ladder that fits; past its last one: none */
-    double step;          /* seconds with the first of these; INFINITY: it does not fit */
-    size_t needs;         /* bytes of the last value of the first ladder, if it does not fit */
-    bool split;           /* its steps were made */
-} Record;
-
-typedef struct Records {
-    Searcher *s;
-    const Candidate *base;
-    Arena *arena;
-    Vec(Record) all;
-    Candidate best;
-    bool host; /* the host's memory may be taken: the device's does not hold all that layers save */
-} Records;
-
-static int ladder_end(const Searcher *s, int ladder)
-{
-    const int second = setting_recompute.second_ladder(s->program);
-    return ladder || !second ? search_values(s, SETTING_RECOMPUTE) : second;
-}
-
-static int ladder_start(const Searcher *s, int ladder)
-{
-    return ladder ? setting_recompute.second_ladder(s->program) : 0;
-}
-
-static int ladders(const Searcher *s) { return setting_recompute.second_ladder(s->program) ? LADDERS : 1; }
-
-static bool take_all(const Searcher *s, Candidate *x, const int *setting, const int *value, int n)
-{
-    bool takes = true;
-    for (int i = 0; i < n && takes; i++)
-        takes = search_take(s, x, setting[i], value[i]);
-    return takes;
-}
-
 /* The number of offloaded values, at most one more than a layer has: that is all of them. */
 enum { MOST_OFFLOADED = 8 };
 
-static void take_offload(const Searcher *s, const Candidate *base, Candidate *x, const int *value)
+typedef struct Refined {
+    Searcher *s;
+    const Candidate *base;
+    bool host; /* the host's memory may be taken: the device's does not hold all that layers save */
+    int near[LADDERS]; /* the first value of each ladder that last fitted; a good start for the next layout */
+    Candidate best;
+} Refined;
+
+static int second_ladder(const Searcher *s) { return setting_recompute.second_ladder(s->program); }
+
+/* Values of a ladder, without the last ones that do not work here. */
+static Walk walk_of(const Refined *r, const Candidate *x, int ladder)
 {
-    search_take(s, x, SETTING_OFFLOAD, 0);
-    if (!s->program->layout.offload.is_auto) {
-        x->choice.optimizer = base->choice.optimizer; /* `update` does not escalate */
-        return;
+    const Searcher *s = r->s;
+    const int second = second_ladder(s), first = ladder ? second : 0;
+    int last = (ladder || !second ? search_values(s, SETTING_RECOMPUTE) : second) - 1;
+    Candidate y = {.choice = x->choice};
+    while (last >= first && !search_take(s, &y, SETTING_RECOMPUTE, last))
+        last--;
+    return search_walk(first, last, r->near[ladder]);
+}
+
+static bool works(const Searcher *s, const Candidate *x)
+{
+    return !choice_why_not(s->arena, s->program, &x->choice);
+}
+
+static double to_undercut(const Refined *r)
+{
+    return fmin(search_seconds(&r->best), search_fastest(r->s)) * (1 - SEARCH_TIE);
+}
+
+/* Tries what is saved, and keeps the fastest. */
+static Candidate try_saved(Refined *r, const Candidate *x, int value, Candidate *fastest)
+{
+    Candidate y = search_untried(x);
+    search_take(r->s, &y, SETTING_RECOMPUTE, value);
+    y.why_not = choice_why_not(r->s->arena, r->s->program, &y.choice);
+    search_try(r->s, &y);
+    if (search_works(&y) && y.cost.step < fastest->cost.step)
+        *fastest = y;
+    return y;
+}
+
+/* Tries it with as much saved as fits, by either ladder, as long as that may win. */
+static Candidate save_most(Refined *r, const Candidate *x)
+{
+    Candidate fastest = search_untried(x);
+    fastest.cost.step = INFINITY;
+    for (int ladder = 0; ladder < (second_ladder(r->s) ? LADDERS : 1); ladder++) {
+        Walk k = walk_of(r, x, ladder);
+        bool slow = false;
+        while (!search_walk_ends(&k) && !slow) {
+            const Candidate y = try_saved(r, x, k.at, &fastest);
+            slow = y.too_slow;
+            search_walk_on(&k, search_works(&y));
+        }
+        r->near[ladder] = k.fits <= k.last ? k.fits : r->near[ladder];
     }
-    x->choice.offload_values = value[OFFLOADED] > MOST_OFFLOADED ? OFFLOAD_ALL : value[OFFLOADED];
-    x->choice.optimizer = (OptimizerPlace)value[OPTIMIZER];
+    return fastest;
 }
 
-/* Returns false if the values do not work together. */
-static bool make(const Records *r, const int *value, Candidate *x)
-{
-    const Searcher *s = r->s;
-    *x = search_untried(r->base);
-    if (!search_take(s, x, SETTING_RECOMPUTE, 0) || !take_all(s, x, before_offload, value, BEFORE))
-        return false;
-    take_offload(s, r->base, x, value);
-    return take_all(s, x, after_offload, value + BEFORE, AFTER) &&
-           !choice_why_not(s->arena, s->program, &x->choice);
-}
-
-/* Values that the place may have. */
-static int values_of(const Records *r, int place)
-{
-    const Searcher *s = r->s;
-    const Program *p = s->program;
-    if (place < BEFORE)
-        return search_values(s, before_offload[place]);
-    if (place < OFFLOADED)
-        return search_values(s, after_offload[place - BEFORE]);
-    if (!p->layout.offload.is_auto || !r->host)
-        return 1;
-    if (place == OFFLOADED)
-        return p->model.layers > 1 ? MOST_OFFLOADED + 2 : 1;
-    return p->train.optimizer == BURST_OPTIMIZER_MUON ? 1 : OPTIMIZER_FETCHED + 1;
-}
+/* ---- other values of one setting ---- */
 
 /* Whether the layout leaves the optimizer's place open. */
 static bool may_update(const Program *p, int place)
@@ -117,158 +84,232 @@ static bool may_update(const Program *p, int place)
     return place == OPTIMIZER_ON_DEVICE || p->layout.update.is_auto || p->layout.update.value == place - 1;
 }
 
-/* Tries the record with a value of `recompute`, and keeps the fastest. Returns whether it fits. */
-static bool fits(Records *r, Record *x, int value)
+/* Numbers of offloaded values. */
+static int offloads(const Refined *r)
 {
-    Candidate y = search_untried(&x->of);
-    if (!search_take(r->s, &y, SETTING_RECOMPUTE, value))
+    const Program *p = r->s->program;
+    return p->layout.offload.is_auto && r->host && p->model.layers > 1 ? MOST_OFFLOADED + 2 : 1;
+}
+
+static int places(const Refined *r)
+{
+    const Program *p = r->s->program;
+    return p->layout.offload.is_auto && r->host && p->train.optimizer != BURST_OPTIMIZER_MUON
+               ? OPTIMIZER_FETCHED + 1
+               : 1;
+}
+
+static void offload(Candidate *x, int n)
+{
+    x->choice.offload_values = n > MOST_OFFLOADED ? OFFLOAD_ALL : n;
+}
+
+/* Offloads so many values; past their last number, places the optimizer's state. */
+static bool take_offload(const Refined *r, Candidate *x, int n)
+{
+    const int place = n - offloads(r), values = x->choice.offload_values,
+              optimizer = (int)x->choice.optimizer;
+    if (place < 0)
+        offload(x, n);
+    else
+        x->choice.optimizer = (OptimizerPlace)place;
+    return (place < 0 || may_update(r->s->program, place)) &&
+           (x->choice.offload_values != values || (int)x->choice.optimizer != optimizer);
+}
+
+/* Saved values near the layout's, if they are copied to the host: there less may be faster. */
+static bool take_near(const Searcher *s, Candidate *x, int n)
+{
+    const int by = 1 << n / 2, value = x->value[SETTING_RECOMPUTE] + (n % 2 ? by : -by);
+    return value >= 0 && value < search_values(s, SETTING_RECOMPUTE) &&
+           search_take(s, x, SETTING_RECOMPUTE, value);
+}
+
+static int variants_of(const Refined *r, const Candidate *x, int setting)
+{
+    enum { NEAR = 16 };
+    if (setting == SETTING_RECOMPUTE)
+        return second_ladder(r->s) && (x->choice.offload_values || x->choice.offload) ? NEAR : 0;
+    if (setting == SETTING_OFFLOAD)
+        return r->s->program->layout.offload.is_auto ? offloads(r) + places(r) : 0;
+    return search_values(r->s, setting);
+}
+
+static bool take_other(const Refined *r, Candidate *x, int setting, int n)
+{
+    switch (setting) {
+    case SETTING_OFFLOAD: return take_offload(r, x, n);
+    case SETTING_RECOMPUTE: return take_near(r->s, x, n);
+    default: return n != x->value[setting] && search_take(r->s, x, setting, n);
+    }
+}
+
+/* Takes the n-th other value; the settings after it keep theirs. Returns false if they do not work
+ * together. */
+static bool vary(const Refined *r, const Candidate *from, int setting, int n, Candidate *x)
+{
+    const Searcher *s = r->s;
+    *x = search_untried(from);
+    bool takes = take_other(r, x, setting, n);
+    for (int later = setting + 1; later < SETTING_COUNT && takes; later++)
+        if (settings[later]->count && later != SETTING_OFFLOAD && later != SETTING_UPDATE)
+            takes = search_take(s, x, later, x->value[later]);
+    return takes && works(s, x);
+}
+
+/* ---- one setting after the other ---- */
+
+/* Where all that a layer saves fits, fewer offloaded values may. */
+static void try_fewer_offloaded(Refined *r, const Candidate *x, Candidate *fastest)
+{
+    Candidate y = *fastest;
+    const int values = x->choice.offload_values;
+    for (int n = (values == OFFLOAD_ALL ? MOST_OFFLOADED + 1 : values) - 1;
+         n >= 0 && offloads(r) > 1 && search_works(&y) && y.value[SETTING_RECOMPUTE] == 0; n--) {
+        Candidate z = *x;
+        offload(&z, n);
+        y = try_saved(r, &z, 0, fastest);
+    }
+}
+
+/* Returns whether it becomes the best. */
+static bool improves(Refined *r, const Candidate *x, bool as_saved, Candidate *best)
+{
+    const double slight = 1e-4;
+    if (search_least_alike(r->s, x) >= to_undercut(r))
         return false;
-    y.why_not = choice_why_not(r->s->arena, r->s->program, &y.choice);
-    search_try(r->s, &y);
-    if (value == ladder_end(r->s, 0) - 1)
-        x->needs = y.evaluated ? y.needs : SIZE_MAX;
-    if (search_works(&y) && value < ladder_end(r->s, 0))
-        x->step = y.cost.step;
-    if (search_works(&y) && y.cost.step < r->best.cost.step)
-        r->best = y;
-    return search_works(&y);
-}
-
-/* Finds the first value that fits from the first on, in growing steps. */
-static int first_from_start(Records *r, Record *x, int end)
-{
-    int large = -1, found = end;
-    for (int at = 1; at < found; at = 4 * at + 3)
-        if (fits(r, x, at))
-            found = at;
-        else
-            large = at;
-    while (found < end && large + 1 < found) {
-        const int at = (large + found) / 2;
-        if (fits(r, x, at))
-            found = at;
-        else
-            large = at;
+    Candidate y = *best;
+    const int saved = best->value[SETTING_RECOMPUTE], second = second_ladder(r->s);
+    r->near[second && saved >= second] = saved;
+    if (as_saved)
+        try_saved(r, x, x->value[SETTING_RECOMPUTE], &y);
+    else {
+        y = save_most(r, x);
+        try_fewer_offloaded(r, x, &y);
     }
-    return found;
+    const bool better = search_works(&y) && y.cost.step < best->cost.step * (1 - slight);
+    *best = better ? y : *best;
+    return better;
 }
 
-/* Finds the first value of the ladder that fits, among those before `from`, which is past the last one or
- * fits by more than what is asked. Memory falls along a ladder, but if all values are offloaded, to save more
- * of them may need less than to recompute them. */
-static int first_that_fits(Records *r, Record *x, int ladder, int from)
+/* Changes one setting after the other until no change is faster: those that escalate and those after
+ * them. */
+static Candidate descend(Refined *r, Candidate best)
 {
-    int large = ladder_start(r->s, ladder) - 1, found = from;
-    for (int at = from - 1, step = 1; large + 1 < found; step *= 2) {
-        if (fits(r, x, at))
-            found = at;
-        else
-            large = at;
-        const int back = found - step;
-        at = large < ladder_start(r->s, ladder) && back >= ladder_start(r->s, ladder) ? back
-                                                                                      : (large + found) / 2;
+    static const int varied[] = {SETTING_EXPERTS,      SETTING_FFN_CHUNKS,
+                                 SETTING_RECOMPUTE,    SETTING_OFFLOAD, SETTING_HEAD_CHUNKS,
+                                 SETTING_TOKEN_CHUNKS, SETTING_FETCH,   SETTING_LOSS_TILE,
+                                 SETTING_WEIGHTS,      SETTING_OVERLAP, SETTING_GRADIENTS};
+    for (int i = 0, same = 0; same < countof(varied); i++, same++) {
+        const int setting = varied[i % countof(varied)];
+        bool better = false;
+        for (int n = 0; n < variants_of(r, &best, setting) && !better; n++) {
+            Candidate x;
+            better = vary(r, &best, setting, n, &x) &&
+                     improves(r, &x, setting == SETTING_RECOMPUTE, &best);
+        }
+        same = better ? -1 : same;
     }
-    return found == from && !ladder && x->of.choice.offload_values == OFFLOAD_ALL
-               ? first_from_start(r, x, from)
-               : found;
+    return best;
 }
 
-/* Without the last values, if they do not work in the record. */
-static int possible_end(const Searcher *s, const Record *x, int ladder)
+/* ---- layouts that need little memory ---- */
+
+/* Takes the last value that works. */
+static void take_last(const Refined *r, Candidate *x, int setting)
 {
-    int end = ladder_end(s, ladder);
-    Candidate y = {.choice = x->of.choice};
-    while (end > ladder_start(s, ladder) && !search_take(s, &y, SETTING_RECOMPUTE, end - 1))
-        end--;
-    return end;
+    Candidate y;
+    for (int n = search_values(r->s, setting) - 1; n > 0; n--)
+        if (vary(r, x, setting, n, &y)) {
+            *x = y;
+            return;
+        }
 }
 
-/* Finds what fits. Returns whether more is saved than in the record that this one is a step from, or, if
- * nothing fits in either, it needs less. */
-static bool measure(Records *r, Record *x, const Record *from)
+/* First values of all escalating settings. */
+static bool take_first(const Refined *r, Candidate *x, int weights)
 {
-    bool better = false;
-    /* what fits is tried with less saved too if saved values are copied to the host: there is less to copy */
-    const bool all_fits = !from && !x->of.choice.offload_values && !x->of.choice.offload && fits(r, x, 0);
-    for (int ladder = 0; ladder < ladders(r->s); ladder++) {
-        const int all = possible_end(r->s, x, ladder),
-                  end = from && from->saved[ladder] < all ? from->saved[ladder] : all;
-        x->saved[ladder] = all_fits ? ladder_start(r->s, ladder) : first_that_fits(r, x, ladder, end);
-        better |= x->saved[ladder] < end;
-    }
-    const bool none = !from || from->saved[0] == ladder_end(r->s, 0);
-    return better || !from || (none && x->needs < from->needs);
+    bool takes = true;
+    *x = search_untried(r->base);
+    for (int setting = 0; setting < SETTING_COUNT && takes; setting++)
+        if (settings[setting]->escalates || setting == SETTING_WEIGHTS)
+            takes = search_take(r->s, x, setting, setting == SETTING_WEIGHTS ? weights : 0);
+    return takes;
 }
 
-/* Whether it is faster with as much saved, as chunks of heads whose transfers overlap. */
-static bool is_faster(Records *r, Record *x, const Record *from)
+/* What needs little memory with these weights, this place of the optimizer's state and so many offloaded
+ * values. tokens: a value of `token chunks`, which exclude others; 0: whole. Returns false if it does not
+ * work, or cannot win. */
+static bool take_small(const Refined *r, int weights, int place, int tokens, int offloaded, Candidate *x)
 {
-    return isfinite(from->step) && fits(r, x, from->saved[0]) && x->step < from->step * (1 - SEARCH_TIE);
-}
-
-static double to_undercut(const Records *r)
-{
-    return fmin(search_seconds(&r->best), search_fastest(r->s)) * (1 - SEARCH_TIE);
-}
-
-static bool is_known(const Records *r, const int *value)
-{
-    for (int i = 0; i < r->all.n; i++)
-        if (memcmp(r->all.at[i].value, value, sizeof r->all.at[i].value) == 0)
-            return true;
-    return false;
-}
-
-/* Whether a value counts as a step where it is only faster: the next one, and twice as many chunks of heads,
- * since numbers between these may leave chunks uneven. */
-static bool is_near(const Record *from, const Record *x, int place)
-{
-    return x->value[place] == from->value[place] + 1 ||
-           (place == HEAD_CHUNKS && x->of.choice.head_chunks == 2 * from->of.choice.head_chunks);
-}
-
-/* Adds the record with another value of a setting, unless it cannot win or is no step. Returns whether it was
- * a step. */
-static bool add(Records *r, const int *value, const Record *from, int place)
-{
-    Record x = {.needs = SIZE_MAX, .step = INFINITY};
-    memcpy(x.value, value, sizeof x.value);
-    if (is_known(r, value))
-        return true;
-    if (!make(r, value, &x.of))
+    static const int chunks[] = {SETTING_EXPERTS, SETTING_FFN_CHUNKS, SETTING_HEAD_CHUNKS, SETTING_FETCH,
+                                 SETTING_LOSS_TILE};
+    if (!take_first(r, x, weights))
         return false;
-    x.least = search_least_own(r->s, &x.of);
-    if (x.least >= to_undercut(r) ||
-        (!measure(r, &x, from) && !(from && is_near(from, &x, place) && is_faster(r, &x, from))))
-        return false;
-    *vec_push(r->arena, &r->all) = x;
-    return true;
-}
-
-/* Steps of each setting alone; of the optimizer's places, which need as much memory, all. */
-static void split(Records *r, int at)
-{
-    const Record from = r->all.at[at];
-    r->all.at[at].split = true;
-    for (int place = 0; place < PLACES; place++) {
-        int value[PLACES];
-        bool stepped = false;
-        memcpy(value, from.value, sizeof value);
-        while (++value[place] < values_of(r, place) && !stepped)
-            if (place != OPTIMIZER || may_update(r->s->program, value[place]))
-                stepped = add(r, value, &from, place) && place != OPTIMIZER;
+    if (r->s->program->layout.offload.is_auto) {
+        offload(x, offloaded);
+        x->choice.optimizer = (OptimizerPlace)place;
     }
+    if (search_least_alike(r->s, x) >= to_undercut(r) ||
+        (tokens && !search_take(r->s, x, SETTING_TOKEN_CHUNKS, tokens)))
+        return false;
+    for (int i = 0; i < countof(chunks); i++)
+        if (!tokens || (chunks[i] != SETTING_FFN_CHUNKS && chunks[i] != SETTING_HEAD_CHUNKS))
+            take_last(r, x, chunks[i]);
+    return works(r->s, x);
 }
 
-/* The record with the lowest bound whose steps were not made; -1: none can win. */
-static int next_record(const Records *r)
+/* The fastest of these that fits with any number of offloaded values; with chunks of tokens, none or all. */
+static Candidate start_of(Refined *r, int weights, int place, int tokens)
 {
-    int next = -1;
-    for (int i = 0; i < r->all.n; i++)
-        if (!r->all.at[i].split && r->all.at[i].least < to_undercut(r) &&
-            (next < 0 || r->all.at[i].least < r->all.at[next].least))
-            next = i;
-    return next;
+    enum { PARTS = 16 };
+    const bool own = weights == r->base->value[SETTING_WEIGHTS];
+    const int parts = own && second_ladder(r->s) ? PARTS : 1;
+    const int most = offloads(r) - 1, step = tokens && most ? most : 1;
+    Candidate best = search_untried(r->base);
+    best.cost.step = INFINITY;
+    for (int n = 0; n <= most; n += step) {
+        Candidate x;
+        r->near[0] = search_values(r->s, SETTING_RECOMPUTE); /* likely, little can be saved */
+        if (!take_small(r, weights, place, tokens, n, &x))
+            continue;
+        Candidate y = save_most(r, &x), usual;
+        /* some steps need less with the usual tile of the loss */
+        if (!search_works(&y) && own && vary(r, &x, SETTING_LOSS_TILE, 0, &usual)) {
+            x = usual;
+            y = save_most(r, &x);
+        }
+        /* to save more on the host may need less than to recompute it */
+        for (int part = 1; part < parts && n && !search_works(&y); part++)
+            try_saved(r, &x, part * SAVING_LEVELS / PARTS, &y);
+        if (search_works(&y) && y.cost.step < best.cost.step)
+            best = y;
+    }
+    return best;
+}
+
+/* The same with the first weights with which any fits. */
+static Candidate start_whole(Refined *r, int place)
+{
+    Candidate x = start_of(r, r->base->value[SETTING_WEIGHTS], place, 0);
+    for (int n = 0; n < search_values(r->s, SETTING_WEIGHTS) && !search_works(&x); n++)
+        x = start_of(r, n, place, 0);
+    return x;
+}
+
+/* The same with the first chunks of tokens with which any fits. */
+static Candidate start_chunked(Refined *r, int place)
+{
+    Candidate x = search_untried(r->base);
+    for (int n = 1; n < search_values(r->s, SETTING_TOKEN_CHUNKS) && !search_works(&x); n++)
+        x = start_of(r, r->base->value[SETTING_WEIGHTS], place, n);
+    return x;
+}
+
+static void keep(Refined *r, Candidate x)
+{
+    if (search_works(&x) && x.cost.step < r->best.cost.step)
+        r->best = x;
 }
 
 static bool has_escalated(const Candidate *x)
@@ -279,13 +320,28 @@ static bool has_escalated(const Candidate *x)
     return any;
 }
 
-Candidate search_escalate_otherwise(Searcher *s, const Candidate *best)
+/* Descends from the fastest of these with the optimizer's state at each place that the layout allows. */
+static void try_starts(Refined *r)
 {
-    Records r = {.s = s, .base = best, .arena = arena_new(), .best = *best, .host = has_escalated(best)};
-    const int first[PLACES] = {0};
-    add(&r, first, NULL, 0);
-    for (int at = next_record(&r); at >= 0; at = next_record(&r))
-        split(&r, at);
-    arena_free(r.arena);
+    for (int place = 0; place < places(r); place++) {
+        if (!may_update(r->s->program, place))
+            continue;
+        const Candidate whole = start_whole(r, place), chunked = start_chunked(r, place),
+                        *x = search_leads(&chunked, &whole) ? &chunked : &whole;
+        if (search_works(x) && x->cost.step != r->best.cost.step)
+            keep(r, descend(r, *x));
+    }
+}
+
+Candidate search_escalate_otherwise(Searcher *s, const Candidate *best, bool starts)
+{
+    Refined r = {.s = s,
+                 .base = best,
+                 .host = has_escalated(best),
+                 .near = {best->value[SETTING_RECOMPUTE], second_ladder(s)},
+                 .best = *best};
+    keep(&r, descend(&r, *best));
+    if (starts && r.host)
+        try_starts(&r);
     return r.best;
 }

@@ -438,7 +438,7 @@ static void try_escalations_of(Searcher *s, int tensor, bool single)
     double before = INFINITY;
     for (const Candidate *best; (best = best_of(s, tensor)) && best->cost.step < before;) {
         search_enter(s, &best->choice);
-        const Candidate x = search_escalate_otherwise(s, best);
+        const Candidate x = search_escalate_otherwise(s, best, before == INFINITY);
         before = fmin(x.cost.step, best->cost.step);
         if (x.cost.step < best->cost.step * (1 - tie))
             *vec_push(s->arena, &s->all) = x;
