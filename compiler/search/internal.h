@@ -140,11 +140,12 @@ typedef struct Rival {
 } Rival;
 typedef Vec(Rival) Rivals;
 /* Summary of the first `n` tried candidates that work. fastest: seconds, 0: none works; forms: only with
- * drawn batches. */
+ * drawn batches; rings: the fastest of each position, only if masks may get schedules of their own. */
 typedef struct Tried {
     int n;
     double fastest;
     Vec(Form) forms;
+    Vec(Form) rings;
 } Tried;
 
 /* Memory of a step's values, by all that it depends on; fits: the budget of step_pack; unpacked: as in

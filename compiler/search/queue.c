@@ -323,11 +323,12 @@ static double least_since(const Searcher *s, int from)
     return isfinite(least) ? sequence_seconds(s->program, least) : 0;
 }
 
-/* Whether masks may still get schedules of their own, so that a candidate that loses with one for all may
- * win. */
+static bool is_bounded(const Searcher *s, const Candidate *x) { return s->cuts && !x->why_not; }
+
+/* Whether masks cannot get schedules of their own, by which what attends with more strain may win. */
 static bool compares(const Searcher *s, const Candidate *x)
 {
-    return s->cuts && !x->why_not && !search_layers_may_differ(s);
+    return is_bounded(s, x) && !search_layers_may_differ(s);
 }
 
 /* The first candidate of a list that the layout does not exclude. */
@@ -345,7 +346,7 @@ static const Candidate *first_of(const Listed *l)
 static void try_alone(Searcher *s, Listed *l, const Candidate *x)
 {
     const int from = s->all.n;
-    const bool bounded = compares(s, x);
+    const bool bounded = is_bounded(s, x);
     double least = INFINITY;
     if (s->variants.alike && is_known(s, x))
         return;

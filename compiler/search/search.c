@@ -116,6 +116,54 @@ bool search_works(const Candidate *x) { return x->evaluated && !x->why_not; }
 
 double search_seconds(const Candidate *x) { return x->cost.step / (double)x->sequences; }
 
+/* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
+ * lanes, or of the same sizes. */
+static bool can_combine(const Choice *x, const Choice *y)
+{
+    const bool simple = !sched_has_levels(x->schedule) && !sched_has_levels(y->schedule);
+    return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
+}
+
+/* Whether it is a ring with all layers alike, at whose positions each mask may get its own. */
+static bool may_be_base(const Searcher *s, const Choice *c)
+{
+    return search_layers_may_differ(s) && !c->of_mask && !choice_exchanges(c);
+}
+
+static bool same_base(const Choice *x, const Choice *y)
+{
+    return x->data == y->data && same_tensor(x, y) && choice_same(x, y, KEY_COUNTS);
+}
+
+static bool same_ring(const Choice *x, const Choice *y)
+{
+    return same_base(x, y) && sizes_equal(x, y) && x->placed == y->placed;
+}
+
+static void add_ring(Searcher *s, const Candidate *x)
+{
+    const Choice *c = &x->choice;
+    Tried *t = &s->tried;
+    int i = 0;
+    while (i < t->rings.n && !same_ring(&t->rings.at[i].choice, c))
+        i++;
+    if (i == t->rings.n)
+        *vec_push(s->arena, &t->rings) = (Form){*c, INFINITY};
+    t->rings.at[i].seconds = fmin(t->rings.at[i].seconds, search_seconds(x));
+}
+
+/* Seconds of the fastest ring that it can be combined with at the same positions. */
+static double fastest_ring(const Searcher *s, const Choice *c)
+{
+    double seconds = INFINITY;
+    for (int i = 0; i < s->tried.rings.n; i++) {
+        const Form *f = &s->tried.rings.at[i];
+        if (same_base(&f->choice, c) && can_combine(&f->choice, c))
+            seconds = fmin(seconds, f->seconds);
+    }
+    return seconds;
+}
+
 double search_fastest_tried(Searcher *s)
 {
     Tried *t = &s->tried;
@@ -126,6 +174,8 @@ double search_fastest_tried(Searcher *s)
         t->fastest = t->fastest ? fmin(t->fastest, search_seconds(x)) : search_seconds(x);
         if (mask_draws(s->program))
             search_add_form(s, x);
+        if (may_be_base(s, &x->choice))
+            add_ring(s, x);
     }
     return t->fastest ? t->fastest : INFINITY;
 }
@@ -146,14 +196,15 @@ bool search_layers_may_differ(const Searcher *s)
 }
 
 /* A simpler one wins within the tie. Sums in another order differ by less. What is slower as a plan for all
- * batches may be faster over drawn ones. */
+ * batches may be faster over drawn ones, and the fastest ring at its positions with another for some
+ * layers. */
 double search_to_win(Searcher *s, const Choice *c)
 {
     const bool draws = mask_draws(s->program), forms = draws && (s->variants.in_form || !s->cuts);
     const double fastest = search_fastest(s),
                  of_groups = draws ? fmax(search_to_be_of_groups(s, c), fastest) : fastest,
                  most = forms ? fmin(search_to_be_compared(s, c), MOST_COMPARED * fastest) : of_groups;
-    return search_layers_may_differ(s) ? INFINITY : most / (1 - tie) * (1 + 1e-9);
+    return (may_be_base(s, c) ? fmax(most, fastest_ring(s, c)) : most) / (1 - tie) * (1 + 1e-9);
 }
 
 static void say_progress(Searcher *s, const Candidate *x)
@@ -324,14 +375,6 @@ static void try_sharing(Searcher *s)
         try_sharing_like(s, &s->pruned.nearest);
 }
 
-/* Whether layers may have the schedules of both (layout/layers.c): over one coordinate, over nodes and their
- * lanes, or of the same sizes. */
-static bool can_combine(const Choice *x, const Choice *y)
-{
-    const bool simple = !sched_has_levels(x->schedule) && !sched_has_levels(y->schedule);
-    return sizes_equal(x, y) || (simple && !x->placed && !y->placed);
-}
-
 /* Whether it is the fastest ring, with all layers alike, among those that it can be combined with at the
  * same positions. */
 static bool is_fastest(const Searcher *s, int n)
@@ -340,8 +383,7 @@ static bool is_fastest(const Searcher *s, int n)
     for (int i = 0; i < s->all.n; i++) {
         const Candidate *y = &s->all.at[i];
         if (search_works(y) && !y->choice.of_mask && !choice_exchanges(&y->choice) &&
-            y->choice.data == x->choice.data && same_tensor(&y->choice, &x->choice) &&
-            choice_same(&x->choice, &y->choice, KEY_COUNTS) && can_combine(&x->choice, &y->choice) &&
+            same_base(&y->choice, &x->choice) && can_combine(&x->choice, &y->choice) &&
             (y->cost.step < x->cost.step || (y->cost.step == x->cost.step && i < n)))
             return false;
     }
@@ -359,7 +401,8 @@ static void try_layers(Searcher *s)
             !x.choice.of_mask)
             continue;
         x.why_not = choice_why_not(s->arena, s->program, &x.choice);
-        search_escalate(s, x);
+        if (x.why_not || !s->cuts || search_least_alike(s, &x) <= search_to_win(s, &x.choice))
+            search_escalate(s, x);
     }
 }
 
