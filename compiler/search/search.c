@@ -300,14 +300,13 @@ static int ranks_of(const Searcher *s, const Candidate *data)
     return s->program->cluster.world / choice_tensor(&data->choice) / data->choice.data;
 }
 
-/* On few ranks all schedules are tried. With several masks little can be pruned, on many ranks each takes
- * long to simulate, and with drawn batches twice. */
+/* On few ranks all schedules are tried. On many each takes long to simulate, and with drawn batches twice. */
 bool search_tries_kind(const Searcher *s, const Candidate *data, ScheduleKind kind)
 {
     const int ranks = ranks_of(s, data),
               most = kind == SCHEDULES_LEVELS && mask_draws(s->program) ? MOST_DRAWN : MOST_LEVELS;
     return kind == SCHEDULES_SIMPLE ||
-           (may_have_levels(s) && s->program->mask_count == 1 && ranks >= 4 && ranks <= most);
+           (may_have_levels(s) && ranks >= 4 && ranks <= most);
 }
 
 typedef Vec(Choice) Choices;

@@ -98,6 +98,9 @@ KNOWN = [
     # what fits without the host's memory was not looked for once the optimizer was there: 31 % slower
     (Problem(1, 4, 4, DEVICES[0], 25, 50, 8, "prefix_lm(2Ki)", 16, 32, 8), "token chunks auto; head chunks auto; weights auto;",
      "offload none;", ""),
+    # with two masks ranks shared no heads: 1.5 % slower
+    (Problem(4, 4, 2, DEVICES[0], 200, 450, 24, "causal", 256, 16, 4, other_mask="prefix_lm(2Ki)", experts=True, slow_nodes=2),
+     "partition zigzag; travel keys; weights zero3; recompute none;", "schedule usp; context 4; heads 4;", ""),
 ]
 
 
