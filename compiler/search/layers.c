@@ -95,24 +95,37 @@ static void try_option(Layers *l, const Choice *base, const Choice *x, int mask,
     best->options++;
 }
 
+/* ---- options of a mask's layers ---- */
+
+static int options_of(const Program *p)
+{
+    return setting_schedule.count(p) * setting_context.count(p) * TRAVELS;
+}
+
+/* Takes the n-th schedule, sizes and travel that the layout leaves open. */
+static bool take_option(const Program *p, Choice *x, int n)
+{
+    const int sizes = setting_context.count(p);
+    return setting_schedule.take(p, x, n / TRAVELS / sizes) &&
+           setting_context.take(p, x, n / TRAVELS % sizes) && setting_travel.take(p, x, n % TRAVELS);
+}
+
+static bool same_option(const Choice *x, const Choice *y)
+{
+    return x->schedule == y->schedule && x->travel == y->travel && sizes_equal(x, y);
+}
+
 /* The best option among the layout's open settings; the base's own is tried first. */
 static Best best_option(Layers *l, const Choice *base, int mask)
 {
     const Program p = program_of(l->program, mask);
-    const SettingRecord *row[] = {&setting_schedule, &setting_context, &setting_travel};
     Best best = {0};
     for (int own = 1; own >= 0; own--)
-        for (int s = 0; s < row[0]->count(&p); s++)
-            for (int n = 0; n < row[1]->count(&p); n++)
-                for (int travel = 0; travel < TRAVELS; travel++) {
-                    Choice x = *base;
-                    if (!row[0]->take(&p, &x, s) || !row[1]->take(&p, &x, n) || !row[2]->take(&p, &x, travel))
-                        continue;
-                    const bool is_own = x.schedule == base->schedule && x.travel == base->travel &&
-                                        sizes_equal(&x, base);
-                    if (is_own == own)
-                        try_option(l, base, &x, mask, &best);
-                }
+        for (int n = 0; n < options_of(&p); n++) {
+            Choice x = *base;
+            if (take_option(&p, &x, n) && same_option(&x, base) == own)
+                try_option(l, base, &x, mask, &best);
+        }
     return best;
 }
 
@@ -122,7 +135,7 @@ static bool all_alike(const Choice *c)
     const Choice first = choice_of_mask(c, 0);
     for (int m = 1; m < c->masks; m++) {
         const Choice x = choice_of_mask(c, m);
-        if (x.schedule != first.schedule || x.travel != first.travel || !sizes_equal(&x, &first))
+        if (!same_option(&x, &first))
             return false;
     }
     return true;
@@ -151,4 +164,42 @@ const char *layers_choose(Arena *a, const Program *p, const Partition *part, Pai
     if (!all_alike(&x))
         *c = x;
     return NULL;
+}
+
+int layers_options(const Program *p) { return p->layout.of_mask ? 0 : p->mask_count * options_of(p); }
+
+/* Makes one of the masks' attentions the base with which the others can be combined. */
+static bool take_base(Arena *a, const Program *p, Choice *c)
+{
+    for (int m = 0; m < c->masks; m++) {
+        Choice x = choice_of_mask(c, m);
+        x.of_mask = c->of_mask;
+        x.masks = c->masks;
+        if (layers_why_not(a, p, &x))
+            continue;
+        *c = x;
+        return true;
+    }
+    return false;
+}
+
+bool layers_take(Arena *a, const Program *p, Choice *c, int n)
+{
+    const int mask = n / options_of(p);
+    const Choice own = choice_of_mask(c, mask);
+    Choice x = *c, option = own;
+    MaskChoice *of = NEW_ARRAY(a, MaskChoice, p->mask_count);
+    if (choice_exchanges(c) || c->latents || !take_option(p, &option, n % options_of(p)) ||
+        same_option(&option, &own))
+        return false;
+    for (int m = 0; m < p->mask_count; m++) {
+        const Choice as = m == mask ? option : choice_of_mask(c, m);
+        of[m] = of_layers(p, &as, m);
+    }
+    x.of_mask = of;
+    x.masks = p->mask_count;
+    if (!take_base(a, p, &x))
+        return false;
+    *c = all_alike(&x) ? option : x;
+    return true;
 }

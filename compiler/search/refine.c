@@ -128,6 +128,8 @@ static bool take_near(const Searcher *s, Candidate *x, int n)
 static int variants_of(const Refined *r, const Candidate *x, int setting)
 {
     enum { NEAR = 16 };
+    if (setting == SETTING_SCHEDULE)
+        return search_layers_may_differ(r->s) && x->choice.ranks > 1 ? layers_options(r->s->program) : 0;
     if (setting == SETTING_RECOMPUTE)
         return second_ladder(r->s) && (x->choice.offload_values || x->choice.offload) ? NEAR : 0;
     if (setting == SETTING_OFFLOAD)
@@ -140,6 +142,7 @@ static bool take_other(const Refined *r, Candidate *x, int setting, int n)
     switch (setting) {
     case SETTING_OFFLOAD: return take_offload(r, x, n);
     case SETTING_RECOMPUTE: return take_near(r->s, x, n);
+    case SETTING_SCHEDULE: return layers_take(r->s->arena, r->s->program, &x->choice, n);
     default: return n != x->value[setting] && search_take(r->s, x, setting, n);
     }
 }
@@ -151,7 +154,7 @@ static bool vary(const Refined *r, const Candidate *from, int setting, int n, Ca
     const Searcher *s = r->s;
     *x = search_untried(from);
     bool takes = take_other(r, x, setting, n);
-    for (int later = setting + 1; later < SETTING_COUNT && takes; later++)
+    for (int later = setting + 1; setting != SETTING_SCHEDULE && later < SETTING_COUNT && takes; later++)
         if (settings[later]->count && later != SETTING_OFFLOAD && later != SETTING_UPDATE)
             takes = search_take(s, x, later, x->value[later]);
     return takes && works(s, x);
@@ -192,11 +195,11 @@ static bool improves(Refined *r, const Candidate *x, bool as_saved, Candidate *b
     return better;
 }
 
-/* Changes one setting after the other until no change is faster: those that escalate and those after
- * them. */
+/* Changes one setting after the other until no change is faster: those that escalate and those after them,
+ * and the schedules of some masks' layers. */
 static Candidate descend(Refined *r, Candidate best)
 {
-    static const int varied[] = {SETTING_EXPERTS,      SETTING_FFN_CHUNKS,
+    static const int varied[] = {SETTING_SCHEDULE,     SETTING_EXPERTS, SETTING_FFN_CHUNKS,
                                  SETTING_RECOMPUTE,    SETTING_OFFLOAD, SETTING_HEAD_CHUNKS,
                                  SETTING_TOKEN_CHUNKS, SETTING_FETCH,   SETTING_LOSS_TILE,
                                  SETTING_WEIGHTS,      SETTING_OVERLAP, SETTING_GRADIENTS};

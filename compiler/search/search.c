@@ -389,6 +389,21 @@ static bool is_fastest(const Searcher *s, int n)
     return search_works(x) && !choice_exchanges(&x->choice);
 }
 
+/* Attention alone chose the schedules: searches those of the fastest by the step. */
+static void refine_layers(Searcher *s, int from)
+{
+    const Candidate *best = NULL;
+    for (int i = from; i < s->all.n; i++)
+        if (search_works(&s->all.at[i]) && (!best || search_leads(&s->all.at[i], best)))
+            best = &s->all.at[i];
+    if (!best)
+        return;
+    search_enter(s, &best->choice);
+    const Candidate x = search_escalate_otherwise(s, best, false);
+    if (x.cost.step < best->cost.step)
+        *vec_push(s->arena, &s->all) = x;
+}
+
 /* With several masks: tries each partition's best with the best schedule for each mask's layers. */
 static void try_layers(Searcher *s)
 {
@@ -403,6 +418,7 @@ static void try_layers(Searcher *s)
         if (x.why_not || !s->cuts || search_least_alike(s, &x) <= search_to_win(s, &x.choice))
             search_escalate(s, x);
     }
+    refine_layers(s, tried ? tried : s->all.n);
 }
 
 /* Tries variants of the winner. */

@@ -64,6 +64,10 @@ void search_warn(Diags *d, const Program *p, const Choice *c);
 /* Chooses the fastest attention for each mask's layers among what the layout leaves open. Leaves c as it is
  * if all choose the same. Returns NULL, or what does not work. */
 const char *layers_choose(Arena *a, const Program *p, const Partition *part, PairCounts **counts, Choice *c);
+/* Schedules, sizes and travels that one mask's layers may have, of all masks; 0: the layout gives them. */
+int layers_options(const Program *p);
+/* Takes the n-th of these for its mask's layers. Returns false if it is no change, or does not work. */
+bool layers_take(Arena *a, const Program *p, Choice *c, int n);
 
 /* ---- search.c ---- */
 /* as cost_least, over all values of `weights` */
