@@ -4,7 +4,7 @@
  * Chunks, offloaded values and saved values free memory for each other, so a setting alone may gain nothing,
  * or not fit. One setting after the other is changed to any other value, with as much saved as fits then,
  * until no change is faster: from the layout itself, and, if it took escalation to fit, from what fits with
- * all settings at values that need little memory, with the optimizer's state at each place. Values whose
+ * all settings at values that need little memory, with the optimizer's state at any place. Values whose
  * lower bound cannot win are not tried. */
 #include "search/internal.h"
 
@@ -323,17 +323,20 @@ static bool has_escalated(const Candidate *x)
     return any;
 }
 
-/* Descends from the fastest of these with the optimizer's state at each place that the layout allows. */
+/* Descends from the fastest of these with the optimizer's state at any place that the layout allows. */
 static void try_starts(Refined *r)
 {
+    Candidate fastest = search_untried(r->base);
     for (int place = 0; place < places(r); place++) {
         if (!may_update(r->s->program, place))
             continue;
-        const Candidate whole = start_whole(r, place), chunked = start_chunked(r, place),
-                        *x = search_leads(&chunked, &whole) ? &chunked : &whole;
-        if (search_works(x) && x->cost.step != r->best.cost.step)
-            keep(r, descend(r, *x));
+        const Candidate of[] = {start_whole(r, place), start_chunked(r, place)};
+        for (int i = 0; i < countof(of); i++)
+            if (search_leads(&of[i], &fastest))
+                fastest = of[i];
     }
+    if (search_works(&fastest) && fastest.cost.step != r->best.cost.step)
+        keep(r, descend(r, fastest));
 }
 
 Candidate search_escalate_otherwise(Searcher *s, const Candidate *best, bool starts)
