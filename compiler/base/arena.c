@@ -90,7 +90,7 @@ void *arena_alloc(Arena *a, size_t bytes)
     return memset(p, 0, bytes);
 }
 
-/* In a block of its own, behind the block that smaller ones are taken from. */
+/* In a block of its own, behind the block that smaller ones are taken from; not zeroed. */
 static void *large_alloc(Arena *a, size_t bytes)
 {
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -98,7 +98,7 @@ static void *large_alloc(Arena *a, size_t bytes)
     *b = (Block){.next = *next, .used = bytes, .size = bytes};
     *next = b;
     a->total += header + bytes;
-    return memset((char *)b + header, 0, bytes);
+    return (char *)b + header;
 }
 
 char *arena_copy(Arena *a, const char *text, size_t len)
@@ -136,14 +136,13 @@ static Block **block_of(Arena *a, const void *at, size_t bytes)
     return NULL;
 }
 
-/* Large arrays have a block of their own, which grows instead of staying beside its copy. */
+/* Large arrays have a block of their own, which grows instead of staying beside its copy. What is not used
+ * yet takes no memory, as it is not zeroed. */
 static void *grow_block(Arena *a, Block **b, size_t bytes)
 {
-    const size_t before = (*b)->size;
+    a->total += bytes - (*b)->size;
     *b = xrealloc(*b, header + bytes);
     (*b)->used = (*b)->size = bytes;
-    a->total += bytes - before;
-    memset((char *)*b + header + before, 0, bytes - before);
     return (char *)*b + header;
 }
 
