@@ -137,12 +137,21 @@ static int variants_of(const Refined *r, const Candidate *x, int setting)
     return search_values(r->s, setting);
 }
 
+/* Rings of different sizes on many ranks are not varied: they are simulated whole (cost/load.c), which takes
+ * seconds and gigabytes. */
+static bool take_layers(const Searcher *s, Candidate *x, int n)
+{
+    enum { MOST_RANKS = 64 };
+    return layers_take(s->arena, s->program, &x->choice, n) &&
+           (x->choice.ranks <= MOST_RANKS || layers_share_sizes(&x->choice));
+}
+
 static bool take_other(const Refined *r, Candidate *x, int setting, int n)
 {
     switch (setting) {
     case SETTING_OFFLOAD: return take_offload(r, x, n);
     case SETTING_RECOMPUTE: return take_near(r->s, x, n);
-    case SETTING_SCHEDULE: return layers_take(r->s->arena, r->s->program, &x->choice, n);
+    case SETTING_SCHEDULE: return take_layers(r->s, x, n);
     default: return n != x->value[setting] && search_take(r->s, x, setting, n);
     }
 }
