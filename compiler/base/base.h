@@ -45,8 +45,8 @@ void *vec_grow_(Arena *a, void *at, int n, int *cap, size_t size);
          ? (void)0 \
          : (void)((v)->at = vec_grow_((a), (v)->at, (v)->n, &(v)->cap, sizeof(*(v)->at))), \
      &(v)->at[(v)->n++])
-/* The same for an array that may be large: it moves when it grows, so nothing may point into it meanwhile, and
- * what is appended is not zeroed. */
+/* The same for an array that may be large: it moves when it grows, so nothing may point into it meanwhile,
+ * and what is appended is not zeroed. */
 void *vec_move_(Arena *a, void *at, int n, int *cap, size_t size);
 #define vec_append(a, v) \
     ((v)->n < (v)->cap \
