@@ -326,6 +326,7 @@ void loads_bind(Arena *a, const Draft *d, AttentionLoads *l);
 void loads_make_whole(const Draft *d, AttentionLoads *l); /* removes ranges */
 /* The share of attention's traffic, over layers of each mask, that ranges save. */
 double loads_saved(const Draft *d, const AttentionLoads *l);
+enum { EXACT_RANKS = 64 }; /* groups of at most so many ranks are simulated whole */
 /* ranks worth simulating: `ranks` above, or the whole group */
 int cost_simulated_ranks(const Draft *d);
 /* Each rank's share of its device's rates and link: cpu ranks share the cores that compute, read, write and

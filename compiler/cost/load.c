@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EXACT_RANKS = 64, CELLS = 40000 };
+enum { CELLS = 40000 };
 
 /* Bytes of so many tokens of an exchange. */
 static double exchange_bytes(const Model *m, Heads h, TensorId t, bool backward, const Target *target,

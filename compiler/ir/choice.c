@@ -40,11 +40,6 @@ int result_tensor(bool backward, int side)
 
 /* ---- comparison of two choices, by the table of fields ---- */
 
-static bool same_text(const char *x, const char *y)
-{
-    return strcmp(x ? x : "", y ? y : "") == 0;
-}
-
 static bool same_saving(const Choice *x, const Choice *y)
 {
     return saving_same(saving_of(x), saving_of(y));
@@ -58,7 +53,7 @@ static bool same_share(const Choice *x, const Choice *y)
 
 #define SAME_VALUE(name) (x->name == y->name)
 #define SAME_ARRAY(name) (memcmp(x->name, y->name, sizeof x->name) == 0)
-#define SAME_TEXT(name) same_text(x->name, y->name)
+#define SAME_TEXT(name) names_same(x->name, y->name)
 #define SAME_SAVING(name) same_saving(x, y)
 #define SAME_SHARE(name) same_share(x, y)
 

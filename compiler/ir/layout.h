@@ -67,6 +67,7 @@ bool saves(const char *set, const char *name); /* whether the set of names conta
 typedef struct Saving { const char *lower, *upper; int from; double tail; int group; } Saving;
 Saving saving_by(Recompute rule, double tail); /* in all layers */
 int saving_group(Saving v); /* 1: each layer saves */
+bool names_same(const char *x, const char *y); /* two sets as texts; NULL: none */
 bool saving_same(Saving v, Saving w);
 Recompute saving_rule(Saving v); /* RECOMPUTES: no rule says exactly this */
 const char *saving_text(Arena *a, Saving v); /* as a layout writes it */

@@ -30,11 +30,11 @@ Saving saving_by(Recompute rule, double tail)
 
 int saving_group(Saving v) { return v.group > 1 ? v.group : 1; }
 
-static bool same_names(const char *x, const char *y) { return strcmp(x ? x : "", y ? y : "") == 0; }
+bool names_same(const char *x, const char *y) { return strcmp(x ? x : "", y ? y : "") == 0; }
 
 bool saving_same(Saving v, Saving w)
 {
-    return same_names(v.lower, w.lower) && same_names(v.upper, w.upper) && v.from == w.from &&
+    return names_same(v.lower, w.lower) && names_same(v.upper, w.upper) && v.from == w.from &&
            v.tail == w.tail && saving_group(v) == saving_group(w);
 }
 

@@ -56,20 +56,20 @@ typedef struct Loaded {
     struct AttentionLoads *loads;
     const struct StepParts *least;
 } Loaded;
-/* What the list of a step depends on before it is decided what layers save and offload. */
+/* The inputs of a step's list, before layers' saved and offloaded values are chosen. */
 typedef struct Unsaved {
     Shape shape;
     int64_t tokens;
     int pieces, within;
     bool slices;
 } Unsaved;
-/* What layers save at any share, by all that it depends on. */
+/* The values that layers save at any share, by all that they depend on. */
 typedef struct Staged {
     Unsaved of;
     AttentionWork attended;
     const SavedStages *stages;
 } Staged;
-/* What so many layers (0: all) offload if they offload so many values, by all that it depends on. */
+/* The set of `values` values that `layers` layers (0: all) offload, by its inputs. */
 typedef struct Offloaded {
     Unsaved of;
     Saving saving;

@@ -78,7 +78,7 @@ static Candidate save_most(Refined *r, const Candidate *x)
 
 /* ---- other values of one setting ---- */
 
-/* Whether the layout leaves the optimizer's place open. */
+/* Whether the layout allows this place of the optimizer's state. */
 static bool may_update(const Program *p, int place)
 {
     return place == OPTIMIZER_ON_DEVICE || p->layout.update.is_auto || p->layout.update.value == place - 1;
@@ -141,9 +141,8 @@ static int variants_of(const Refined *r, const Candidate *x, int setting)
  * seconds and gigabytes. */
 static bool take_layers(const Searcher *s, Candidate *x, int n)
 {
-    enum { MOST_RANKS = 64 };
     return layers_take(s->arena, s->program, &x->choice, n) &&
-           (x->choice.ranks <= MOST_RANKS || layers_share_sizes(&x->choice));
+           (x->choice.ranks <= EXACT_RANKS || layers_share_sizes(&x->choice));
 }
 
 static bool take_other(const Refined *r, Candidate *x, int setting, int n)
